@@ -1,0 +1,134 @@
+"""Every check of the project. ``uv run nox`` runs the default ones; ``uv run nox -l`` lists all."""
+
+import re
+import shutil
+import tomllib
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+PACKAGES = ("astrai-kvcache", "astrai-kernels", "astrai-engine", "astrai-api")
+
+nox.needs_version = ">=2025.5"
+nox.options.default_venv_backend = "uv"
+nox.options.sessions = ["lint", "types", "imports", "tests", "e2e"]
+nox.options.reuse_venv = "yes"
+
+
+def sync(session: nox.Session, *selection: str) -> None:
+    """Make the session's environment hold exactly the selected packages and groups."""
+    environment = {
+        "UV_PROJECT_ENVIRONMENT": session.virtualenv.location,
+        "UV_PYTHON": str(session.python) if isinstance(session.python, str) else "",
+    }
+    environment = {name: value for name, value in environment.items() if value}
+    session.run_install(
+        "uv", "sync", "--quiet", "--no-default-groups", *selection, env=environment, external=True
+    )
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style, formatting, spelling; ``-- --fix`` mends what it can."""
+    sync(session, "--only-group", "lint")
+    fix = "--fix" in session.posargs
+    session.run("ruff", "check", *(["--fix"] if fix else []), ".")
+    session.run("ruff", "format", *([] if fix else ["--check"]), ".")
+    session.run("codespell", "packages", "tests", "docs", "README.md", "CONTRIBUTING.md")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Strict type checks of all four packages and of this file."""
+    sync(session, "--all-packages", "--group", "types")
+    sources = [f"packages/{name}/src" for name in PACKAGES]
+    session.run("mypy", *sources, "noxfile.py")
+
+
+@nox.session
+def imports(session: nox.Session) -> None:
+    """The dependency rule between packages and modules."""
+    sync(session, "--all-packages", "--group", "imports")
+    session.run("lint-imports")
+
+
+@nox.session
+@nox.parametrize("package", PACKAGES, ids=PACKAGES)
+def tests(session: nox.Session, package: str) -> None:
+    """One package's tests, with only that package and what it declares installed."""
+    sync(session, "--package", package, "--group", "test")
+    session.run(
+        "pytest",
+        f"packages/{package}/tests",
+        f"--cov=packages/{package}/src",
+        "--cov-report=term-missing:skip-covered",
+        *session.posargs,
+        env={"COVERAGE_FILE": str(ROOT / f".coverage.{package}"), "OMP_NUM_THREADS": "1"},
+    )
+
+
+@nox.session
+def e2e(session: nox.Session) -> None:
+    """What crosses packages: repository rules, and a real server with real clients."""
+    sync(session, "--all-packages", "--group", "e2e")
+    session.run("pytest", "tests", *session.posargs)
+
+
+@nox.session
+def gpu(session: nox.Session) -> None:
+    """Tests that need an NVIDIA GPU."""
+    sync(session, "--all-packages", "--all-groups")
+    session.run("pytest", "-m", "cuda", "packages", "tests", *session.posargs)
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Build every wheel, install each in a clean environment without the workspace, import it."""
+    wheels = ROOT / "dist"
+    shutil.rmtree(wheels, ignore_errors=True)
+    session.run(
+        "uv", "build", "--quiet", "--all-packages", "--no-sources", "--out-dir", str(wheels),
+        external=True,
+    )  # fmt: skip
+    for name in PACKAGES:
+        module = name.replace("-", "_")
+        environment = Path(session.create_tmp()) / name
+        python = str(environment / "bin" / "python")
+        session.run("uv", "venv", "--quiet", "--clear", str(environment), external=True)
+        session.run(
+            "uv", "pip", "install", "--quiet", "--python", python,
+            "--find-links", str(wheels), name, external=True,
+        )  # fmt: skip
+        session.run(python, "-c", f"import {module}; print({module}.__name__)", external=True)
+
+
+@nox.session(venv_backend="none")
+def lock(session: nox.Session) -> None:
+    """Resolve the newest versions and pin them in the root pyproject.toml."""
+    manifest = ROOT / "pyproject.toml"
+    _write_pins(manifest, [])
+    session.run("uv", "lock", "--quiet", "--upgrade", external=True)
+    exported = session.run(
+        "uv", "export", "--quiet", "--all-packages", "--all-groups", "--no-hashes",
+        "--no-header", "--no-annotate", "--no-emit-workspace", external=True, silent=True,
+    )  # fmt: skip
+    pins = [line for line in str(exported).splitlines() if re.match(r"[\w.-]+(\[.*\])?==", line)]
+    _write_pins(manifest, pins)
+    session.run("uv", "lock", "--quiet", external=True)
+    session.log("pinned %d packages", len(pins))
+
+
+def _write_pins(manifest: Path, pins: list[str]) -> None:
+    text = manifest.read_text()
+    lines = "".join(f"    {_quoted(pin)},\n" for pin in pins)
+    block = f"constraint-dependencies = [\n{lines}]" if pins else "constraint-dependencies = []"
+    text, count = re.subn(r"(?ms)^constraint-dependencies = \[(?:\n.*?^)?\]", lambda _: block, text)
+    assert count == 1
+    manifest.write_text(text)
+    tomllib.loads(text)
+
+
+def _quoted(pin: str) -> str:
+    requirement = re.sub(r"\[.*?\]", "", pin).strip()
+    return f"'{requirement}'" if '"' in requirement else f'"{requirement}"'
