@@ -1,0 +1,51 @@
+"""Attention and rotary kernels over a paged K/V cache, with torch fallbacks.
+
+The attention contract is `AttentionBackend`; `select_backend` gives the one that serves a device.
+`astrai_kernels.ops` has the other phases of a decoder layer.
+"""
+
+from astrai_kernels import ops
+from astrai_kernels.backends.base import ATTN_BACKEND, AttentionBackend, AttentionCache
+from astrai_kernels.backends.cuda import CudaBackend
+from astrai_kernels.backends.selection import (
+    BackendChoice,
+    Rejection,
+    Selection,
+    attn_backend,
+    requested_backend,
+    select_backend,
+)
+from astrai_kernels.backends.torch_native import TorchNativeBackend
+from astrai_kernels.errors import (
+    BackendFallbackWarning,
+    BackendUnavailableError,
+    EnvironmentValueError,
+    KernelsError,
+    PositionError,
+    ShapeError,
+)
+from astrai_kernels.rotary import Rotary, RotaryEmbedding, apply_rotary_emb
+
+__all__ = [
+    "ATTN_BACKEND",
+    "AttentionBackend",
+    "AttentionCache",
+    "BackendChoice",
+    "BackendFallbackWarning",
+    "BackendUnavailableError",
+    "CudaBackend",
+    "EnvironmentValueError",
+    "KernelsError",
+    "PositionError",
+    "Rejection",
+    "Rotary",
+    "RotaryEmbedding",
+    "Selection",
+    "ShapeError",
+    "TorchNativeBackend",
+    "apply_rotary_emb",
+    "attn_backend",
+    "ops",
+    "requested_backend",
+    "select_backend",
+]

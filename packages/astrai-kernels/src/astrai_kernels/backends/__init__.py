@@ -1,0 +1,1 @@
+"""Attention backends: what one is, which one runs, and one file for each implementation."""

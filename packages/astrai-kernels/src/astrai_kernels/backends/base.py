@@ -1,0 +1,114 @@
+"""What an attention backend is, and what it needs of a cache."""
+
+from abc import ABC, abstractmethod
+from enum import Enum
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from astrai_kernels.rotary import Rotary
+
+
+class ATTN_BACKEND(Enum):  # noqa: N801 - mirrors the constants of torch.nn.attention
+    """The attention backends; the values are what ``ASTRAI_BACKEND`` accepts."""
+
+    TORCH_NATIVE = "torch_native"
+    CUDA = "cuda"
+    CPU = "cpu"
+
+
+class AttentionCache(Protocol):
+    """The paged K/V of one step, as pure data.
+
+    A cache object describes one step and is not changed during it: backends keep what they derive
+    from it for as long as they are called with the same object.
+    """
+
+    @property
+    def k_buffer(self) -> Tensor:
+        """``[n_layers, size, n_kv_heads, head_dim]``: the keys of every token slot."""
+
+    @property
+    def v_buffer(self) -> Tensor:
+        """``[n_layers, size, n_kv_heads, head_dim]``: the values of every token slot."""
+
+    @property
+    def req_to_token(self) -> Tensor:
+        """``[num_reqs, max_ctx_len]`` int32: the token slot of each position."""
+
+    @property
+    def req_pool_indices(self) -> Tensor:
+        """``[batch]``: each row's row in `req_to_token`."""
+
+    @property
+    def seq_lens(self) -> Tensor:
+        """``[batch]``: tokens of each row, this step's included; 0 for an idle row."""
+
+    @property
+    def out_cache_loc(self) -> Tensor:
+        """``[tokens]`` or ``[batch, q_len]``: slots to write; negative ones are not written."""
+
+    @property
+    def max_len(self) -> int:
+        """At least the largest of `seq_lens`."""
+
+    @property
+    def kv_indptr(self) -> Tensor | None:
+        """``[batch + 1]`` int32: prefix sums of `seq_lens`; None where nobody precomputed them."""
+
+    @property
+    def qo_indptr(self) -> Tensor | None:
+        """``[batch + 1]`` int32: prefix sums of the rows' query tokens; None if all are equal."""
+
+
+class AttentionBackend(ABC):
+    """An implementation of attention over a paged K/V cache, for inference.
+
+    Attributes:
+        name: the member that selects this backend.
+    """
+
+    name: ClassVar[ATTN_BACKEND]
+
+    @classmethod
+    @abstractmethod
+    def availability(cls, device: torch.device) -> str | None:
+        """Say why this backend cannot run on a device, in a sentence; None when it can."""
+
+    @abstractmethod
+    def attend(  # noqa: PLR0913 - the phase's inputs; grouping them would only rename them
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cache: AttentionCache,
+        layer_id: int,
+        *,
+        rotary: Rotary | None = None,
+        scale: float | None = None,
+        window: int | None = None,
+    ) -> Tensor:
+        """Rotate q and k, write k and v to the cache, and attend over it.
+
+        Tokens are packed row after row; a row's query tokens are the last of its `seq_lens`
+        positions, and each sees the positions up to its own. The cache's buffers are changed in
+        place; no gradient is recorded.
+
+        Args:
+            q: ``[tokens, n_heads, head_dim]``; any strides.
+            k: ``[tokens, n_kv_heads, head_dim]``; ``n_heads`` is a multiple of ``n_kv_heads``.
+            v: ``[tokens, n_kv_heads, head_dim]``.
+            cache: where K/V live; its dtype may differ from q's.
+            layer_id: index into the cache's buffers.
+            rotary: angles of this step's tokens; None leaves q and k as they are.
+            scale: factor on the scores; None is ``head_dim ** -0.5``.
+            window: a token sees only the last ``window`` positions, its own among them; None
+                sees all.
+
+        Returns:
+            ``[tokens, n_heads, head_dim]`` of q's dtype, contiguous; zeros for idle rows' tokens.
+
+        Raises:
+            ShapeError: the tensors do not fit together, or ``window`` is below 1.
+        """

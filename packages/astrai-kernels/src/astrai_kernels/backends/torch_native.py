@@ -1,0 +1,154 @@
+"""Attention in plain torch: read each row's K/V through the table, then call torch's own."""
+
+import weakref
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - the name the torch world knows it by
+
+from astrai_kernels.backends.base import ATTN_BACKEND, AttentionBackend, AttentionCache
+from astrai_kernels.backends.plan import PaddedRows, RowQueries, StepPlan, plan_step
+from astrai_kernels.errors import ShapeError
+from astrai_kernels.rotary import Rotary
+
+PlanKey = tuple[torch.Size, torch.Size, torch.Size, torch.dtype, int | None]
+
+
+class TorchNativeBackend(AttentionBackend):
+    """Attention on any device, by torch's scaled-dot-product attention.
+
+    The plan of a step is made in its first layer and kept while the same cache object is passed.
+    An instance serves one thread at a time.
+    """
+
+    name: ClassVar[ATTN_BACKEND] = ATTN_BACKEND.TORCH_NATIVE
+
+    def __init__(self) -> None:
+        self._planned: Callable[[], AttentionCache | None] | None = None
+        self._plans: dict[PlanKey, StepPlan] = {}
+
+    @classmethod
+    def availability(cls, device: torch.device) -> str | None:
+        """None: torch serves every device."""
+        del device
+        return None
+
+    @torch.no_grad()
+    def attend(  # noqa: PLR0913 - see AttentionBackend
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cache: AttentionCache,
+        layer_id: int,
+        *,
+        rotary: Rotary | None = None,
+        scale: float | None = None,
+        window: int | None = None,
+    ) -> Tensor:
+        """See `AttentionBackend.attend`."""
+        plan = self._plan(q, k, v, cache, window)
+        if rotary is not None:
+            q, k = rotary.apply(q), rotary.apply(k)
+        keys, values = cache.k_buffer[layer_id], cache.v_buffer[layer_id]
+        _write(plan, keys, k)
+        _write(plan, values, v)
+        if len(plan.padded) == 1 and plan.padded[0].is_whole_step:
+            return _attend_padded(plan.padded[0], q, keys, values, scale)
+        out = q.new_zeros(q.shape) if plan.has_idle_tokens else q.new_empty(q.shape)
+        for group in plan.padded:
+            out.index_copy_(0, group.tokens, _attend_padded(group, q, keys, values, scale))
+        for row in plan.rows:
+            _attend_row(row, q, keys, values, scale, out)
+        return out
+
+    def _plan(
+        self, q: Tensor, k: Tensor, v: Tensor, cache: AttentionCache, window: int | None
+    ) -> StepPlan:
+        if self._planned is None or self._planned() is not cache:
+            self._planned, self._plans = _weakly(cache), {}
+        key = (q.shape, k.shape, v.shape, q.dtype, window)
+        if key not in self._plans:
+            _check_shapes(q, k, v, cache, window)
+            self._plans[key] = plan_step(cache, q.shape[0], window, q.dtype)
+        return self._plans[key]
+
+
+def _weakly(cache: AttentionCache) -> Callable[[], AttentionCache | None]:
+    """A reference that does not keep a pool's memory alive, for types that allow it."""
+    try:
+        return weakref.ref(cache)
+    except TypeError:
+        return lambda: cache
+
+
+def _check_shapes(
+    q: Tensor, k: Tensor, v: Tensor, cache: AttentionCache, window: int | None
+) -> None:
+    if q.dim() != 3 or k.dim() != 3 or k.shape != v.shape:
+        raise ShapeError(
+            "q must be [tokens, n_heads, head_dim], k and v [tokens, n_kv_heads, head_dim]; "
+            f"they are {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}."
+        )
+    if q.shape[0] != k.shape[0] or q.shape[2] != k.shape[2] or q.shape[1] % k.shape[1]:
+        raise ShapeError(
+            "q and k must have the same tokens and head_dim, and n_heads must be a multiple of "
+            f"n_kv_heads; they are {tuple(q.shape)} and {tuple(k.shape)}."
+        )
+    if cache.k_buffer.shape[2:] != k.shape[1:]:
+        raise ShapeError(
+            f"The cache holds [n_kv_heads, head_dim] = {tuple(cache.k_buffer.shape[2:])}, "
+            f"but k has {tuple(k.shape[1:])}."
+        )
+    if window is not None and window < 1:
+        raise ShapeError(f"A window must be at least 1 token, or None, not {window}.")
+
+
+def _write(plan: StepPlan, buffer: Tensor, new: Tensor) -> None:
+    if plan.written_tokens is not None:
+        new = new[plan.written_tokens]
+    buffer.index_copy_(0, plan.written_slots, new.to(buffer.dtype))
+
+
+def _attend_padded(
+    group: PaddedRows, q: Tensor, keys: Tensor, values: Tensor, scale: float | None
+) -> Tensor:
+    """Attend decode rows: ``[rows, n_heads, head_dim]``."""
+    if not group.is_whole_step:
+        q = q.index_select(0, group.tokens)
+    slots = group.slots.flatten()
+    k, v = (
+        buffer.index_select(0, slots)
+        .view(*group.slots.shape, *buffer.shape[1:])
+        .to(q.dtype)
+        .transpose(1, 2)
+        for buffer in (keys, values)
+    )
+    return F.scaled_dot_product_attention(
+        q.unsqueeze(2), k, v, attn_mask=group.mask, scale=scale, enable_gqa=True
+    ).view(q.shape)
+
+
+def _attend_row(
+    row: RowQueries, q: Tensor, keys: Tensor, values: Tensor, scale: float | None, out: Tensor
+) -> None:
+    """Attend one row's queries, into their place in ``out``."""
+    k, v = (
+        (buffer[row.slots] if isinstance(row.slots, slice) else buffer.index_select(0, row.slots))
+        .to(q.dtype)
+        .transpose(0, 1)
+        .unsqueeze(0)
+        for buffer in (keys, values)
+    )
+    for block in row.blocks:
+        attended = F.scaled_dot_product_attention(
+            q[block.tokens].transpose(0, 1).unsqueeze(0),
+            k[:, :, block.keys],
+            v[:, :, block.keys],
+            attn_mask=block.mask,
+            scale=scale,
+            enable_gqa=True,
+        )
+        out[block.tokens] = attended.squeeze(0).transpose(0, 1)

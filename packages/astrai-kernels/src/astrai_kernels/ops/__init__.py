@@ -1,0 +1,21 @@
+"""The operations of a decoder layer, each a function with a torch reference.
+
+A layer is five phases: `norm_linear` (norm and qkv), `AttentionBackend.attend` (rotary, cache
+write, attention), `linear_residual` (output), `norm_gate_up` (norm, gate, up, SwiGLU), and
+`linear_residual` again (down). What a phase runs is decided by the type of its weight.
+"""
+
+from astrai_kernels.ops.linear import linear, linear_residual, norm_linear
+from astrai_kernels.ops.mlp import norm_gate_up
+from astrai_kernels.ops.norm import rms_norm
+from astrai_kernels.ops.weight import LinearWeight, Weight
+
+__all__ = [
+    "LinearWeight",
+    "Weight",
+    "linear",
+    "linear_residual",
+    "norm_gate_up",
+    "norm_linear",
+    "rms_norm",
+]
