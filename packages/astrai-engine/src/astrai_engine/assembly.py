@@ -1,0 +1,131 @@
+"""Puts the parts of an engine together: settings in, everything but the thread out."""
+
+from dataclasses import dataclass
+
+import torch
+
+from astrai_engine.chunk_budget import ChunkBudget
+from astrai_engine.config import EngineConfig, EngineInfo
+from astrai_engine.executor import ModelExecutor
+from astrai_engine.loading import LoadedModel, load_model, resolve_source
+from astrai_engine.placement import choose_device, choose_dtype
+from astrai_engine.prompt import PromptEncoder
+from astrai_engine.sampling import Sampler
+from astrai_engine.scheduler import Scheduler
+from astrai_engine.sizing import Sizes, choose_sizes, free_memory
+from astrai_engine.tokenizer import Tokenizer
+from astrai_engine.warmup import warm_up
+from astrai_engine.workspace import InferenceWorkspace
+from astrai_kernels import select_backend
+from astrai_kvcache import PagePool
+
+
+@dataclass(frozen=True, slots=True)
+class EngineParts:
+    """What an engine is made of.
+
+    Attributes:
+        info: the resolved settings.
+        device: where the model runs.
+        tokenizer: the model's.
+        prompts: turns requests into token ids.
+        eos_token_ids: tokens at which the model ends.
+        pool: the K/V cache.
+        scheduler: decides what runs.
+        executor: runs it; warm already.
+    """
+
+    info: EngineInfo
+    device: torch.device
+    tokenizer: Tokenizer
+    prompts: PromptEncoder
+    eos_token_ids: frozenset[int]
+    pool: PagePool
+    scheduler: Scheduler
+    executor: ModelExecutor
+
+
+def assemble(config: EngineConfig) -> EngineParts:
+    """Load the model and build everything around it.
+
+    Raises:
+        ConfigurationError: the model can't be found or loaded, or a setting is wrong.
+    """
+    device = choose_device(config.device)
+    dtype = choose_dtype(config.dtype, device)
+    kv_dtype = dtype if config.kv_dtype == "auto" else choose_dtype(config.kv_dtype, device)
+    loaded = load_model(resolve_source(config.model), device=device, dtype=dtype)
+    sizes = choose_sizes(
+        config, loaded.config, device=device, kv_dtype=kv_dtype, free_bytes=free_memory(device)
+    )
+    pool = _pool(config, loaded, sizes, device, kv_dtype)
+    workspace = InferenceWorkspace(
+        config.max_batch_size, sizes.max_step_tokens, sizes.max_seq_len, device
+    )
+    eos_token_ids = loaded.defaults.eos_token_ids
+    executor = ModelExecutor(loaded.model, pool, workspace, Sampler(eos_token_ids))
+    warm_up(executor, pool)
+    return EngineParts(
+        info=_info(config, loaded, sizes, device, dtype, kv_dtype),
+        device=device,
+        tokenizer=loaded.tokenizer,
+        prompts=PromptEncoder(
+            loaded.tokenizer,
+            loaded.chat_template,
+            vocab_size=loaded.config.vocab_size,
+            max_seq_len=sizes.max_seq_len,
+        ),
+        eos_token_ids=eos_token_ids,
+        pool=pool,
+        scheduler=Scheduler(
+            pool,
+            max_batch_size=config.max_batch_size,
+            max_step_tokens=sizes.max_step_tokens,
+            chunk_budget=None if config.max_step_tokens else ChunkBudget(sizes.max_step_tokens),
+        ),
+        executor=executor,
+    )
+
+
+def _pool(
+    config: EngineConfig,
+    loaded: LoadedModel,
+    sizes: Sizes,
+    device: torch.device,
+    kv_dtype: torch.dtype,
+) -> PagePool:
+    return PagePool(
+        n_layers=loaded.config.num_layers,
+        n_kv_heads=loaded.config.num_kv_heads,
+        head_dim=loaded.config.head_dim,
+        max_batch_size=config.max_batch_size,
+        max_seq_len=sizes.max_seq_len,
+        device=device,
+        dtype=kv_dtype,
+        page_size=config.page_size,
+        n_tokens=sizes.n_tokens,
+        prefix_cache=config.prefix_cache,
+    )
+
+
+def _info(
+    config: EngineConfig,
+    loaded: LoadedModel,
+    sizes: Sizes,
+    device: torch.device,
+    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
+) -> EngineInfo:
+    return EngineInfo(
+        model=loaded.name,
+        device=str(device),
+        dtype=str(dtype).removeprefix("torch."),
+        kv_dtype=str(kv_dtype).removeprefix("torch."),
+        backend=select_backend(device).name,
+        max_seq_len=sizes.max_seq_len,
+        vocab_size=loaded.config.vocab_size,
+        n_tokens=sizes.n_tokens,
+        page_size=config.page_size,
+        max_batch_size=config.max_batch_size,
+        max_step_tokens=sizes.max_step_tokens,
+    )

@@ -1,0 +1,87 @@
+"""How an engine is set up. It reads no environment: whoever embeds the engine passes values."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from astrai_engine.errors import ConfigurationError
+
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+KVDtype = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """Settings of one engine; ``None`` and ``"auto"`` are resolved while it starts.
+
+    Attributes:
+        model: hub id, checkpoint folder or ``.gguf`` file; None is the embedded default.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
+        dtype: of weights and activations; auto is what the device runs fast.
+        kv_dtype: of the K/V cache; auto is the model's.
+        max_batch_size: requests running at once.
+        max_seq_len: context per request in tokens; None is the model's own, fitted to memory.
+        page_size: tokens in a page of the K/V pool.
+        n_tokens: token slots in the pool; None is the larger of one full context and
+            ``max_batch_size`` x 1,024, at most a quarter of free memory.
+        max_step_tokens: token budget of one step; None chooses it.
+        prefix_cache: reuse the pages of equal prefixes.
+        max_queue: waiting requests before new ones are refused.
+
+    Raises:
+        ConfigurationError: a value is out of range; the message names it.
+    """
+
+    model: str | None = None
+    device: str = "auto"
+    dtype: Dtype = "auto"
+    kv_dtype: KVDtype = "auto"
+    max_batch_size: int = 32
+    max_seq_len: int | None = None
+    page_size: int = 16
+    n_tokens: int | None = None
+    max_step_tokens: int | None = None
+    prefix_cache: bool = True
+    max_queue: int = 256
+
+    def __post_init__(self) -> None:
+        for name in ("max_batch_size", "page_size", "max_queue"):
+            _at_least_one(name, getattr(self, name))
+        for name in ("max_seq_len", "n_tokens", "max_step_tokens"):
+            if getattr(self, name) is not None:
+                _at_least_one(name, getattr(self, name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineInfo:
+    """What a running engine is: the outcome of its configuration.
+
+    Attributes:
+        model: its name.
+        device: where it runs.
+        dtype: of weights and activations.
+        kv_dtype: of the K/V cache.
+        backend: the attention backend.
+        max_seq_len: context per request in tokens.
+        vocab_size: token ids are below it.
+        n_tokens: token slots in the pool.
+        page_size: tokens in a page.
+        max_batch_size: requests running at once.
+        max_step_tokens: token budget of a step.
+    """
+
+    model: str
+    device: str
+    dtype: str
+    kv_dtype: str
+    backend: str
+    max_seq_len: int
+    vocab_size: int
+    n_tokens: int
+    page_size: int
+    max_batch_size: int
+    max_step_tokens: int
+
+
+def _at_least_one(name: str, value: int) -> None:
+    if value < 1:
+        raise ConfigurationError(f"{name} must be at least 1, not {value}.")

@@ -1,0 +1,121 @@
+"""What a request sends back while it runs: the contract between engine and callers."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from astrai_engine.errors import AstraiError
+
+
+class FinishReason(Enum):
+    """Why a generation ended."""
+
+    STOP = "stop"
+    """An end-of-sequence token, a stop token or a stop string."""
+    LENGTH = "length"
+    """``max_tokens`` or the context was reached."""
+    TOOL_CALLS = "tool_calls"
+    """The model called a tool."""
+    ABORTED = "aborted"
+    """The caller went away or asked for it."""
+    ERROR = "error"
+    """The generation failed; the event is ``Failed``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one choice.
+
+    Attributes:
+        prompt_tokens: all tokens of the prompt.
+        cached_tokens: the part of the prompt whose K/V came from the prefix cache.
+        completion_tokens: tokens generated so far, the end-of-sequence token included.
+    """
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopLogprob:
+    """One alternative at a position: a natural logarithm of the raw distribution."""
+
+    token_id: int
+    token: str
+    token_bytes: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """The chosen token at a position, and its most likely alternatives, likeliest first."""
+
+    token_id: int
+    token: str
+    token_bytes: bytes
+    logprob: float
+    top: tuple[TopLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """What the model thought of the prompt; comes first, and only if it was asked for.
+
+    Attributes:
+        entries: one for each prompt token; None for the first, which nothing predicts.
+        usage: the counts so far.
+        index: always 0: all choices have the same prompt.
+    """
+
+    entries: tuple[TokenLogprob | None, ...]
+    usage: Usage
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenDelta:
+    """New text of one choice.
+
+    Attributes:
+        text: text that is final; it never holds part of a stop string or of a character.
+        token_ids: the tokens generated since the last delta of this choice. Their text may
+            still be held back, or cut by a stop string.
+        usage: the counts so far.
+        index: which of the ``n`` choices.
+        logprobs: entries for the tokens whose text is in ``text``; empty unless asked for.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    usage: Usage
+    index: int = 0
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event of one choice.
+
+    Attributes:
+        reason: why it ended.
+        usage: the final counts.
+        index: which of the ``n`` choices.
+        stop: the stop string that matched, or None.
+    """
+
+    reason: FinishReason
+    usage: Usage
+    index: int = 0
+    stop: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The last event of a choice that could not be completed."""
+
+    error: AstraiError
+    index: int = 0
+
+
+Event: TypeAlias = PromptLogprobs | TokenDelta | Finished | Failed

@@ -1,0 +1,111 @@
+"""Runs one step on the device: bind, forward, sample."""
+
+from collections.abc import Sequence as Batch
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from astrai_engine.packing import ScoredSpan, pack_step
+from astrai_engine.sampling.logprobs import score_tokens
+from astrai_engine.sampling.sampler import SampledToken, Sampler
+from astrai_engine.scheduler import ScheduledSequence
+from astrai_engine.stopwatch import Stopwatch
+from astrai_engine.workspace import InferenceWorkspace
+from astrai_kernels import AttentionBackend, AttentionCache, BackendChoice, select_backend
+from astrai_kvcache import PagePool
+
+
+class LanguageModel(Protocol):
+    """What running a step needs of a model."""
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor,
+        cache: AttentionCache,
+        backend: AttentionBackend,
+        *,
+        logit_rows: Tensor | None = None,
+    ) -> Tensor:
+        """Logits ``[rows, vocab]`` float32 of the packed tokens that ``logit_rows`` names."""
+        ...
+
+
+class ModelExecutor:
+    """Owns the model and what its forward pass needs.
+
+    Args:
+        model: computes logits.
+        pool: holds K/V.
+        workspace: the step's buffers.
+        sampler: chooses tokens.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        pool: PagePool,
+        workspace: InferenceWorkspace,
+        sampler: Sampler,
+    ) -> None:
+        self._model = model
+        self._pool = pool
+        self._workspace = workspace
+        self._sampler = sampler
+
+    @torch.inference_mode()
+    def execute(self, batch: Batch[ScheduledSequence], stopwatch: Stopwatch) -> list[SampledToken]:
+        """Compute a step.
+
+        Sequences that chose different attention backends run as separate passes. Prompt
+        positions that are to be scored get their log-probabilities on the sequence itself.
+
+        Args:
+            batch: whose tokens run; their slots are reserved.
+            stopwatch: gets the laps bind, forward and sample. On a GPU the forward pass is only
+                launched in its lap, and waited for in the next.
+
+        Returns:
+            A token for each part of the batch that samples, in order.
+        """
+        passes: dict[BackendChoice | None, list[ScheduledSequence]] = {}
+        for item in batch:
+            passes.setdefault(item.sequence.backend, []).append(item)
+        sampled: dict[str, SampledToken] = {}
+        for choice, items in passes.items():
+            sampled.update(self._execute_pass(items, choice, stopwatch))
+        return [sampled[item.sequence.task_id] for item in batch if item.samples]
+
+    def _execute_pass(
+        self,
+        batch: list[ScheduledSequence],
+        choice: BackendChoice | None,
+        stopwatch: Stopwatch,
+    ) -> dict[str, SampledToken]:
+        step = pack_step(batch)
+        device = self._workspace.device
+        cache = self._pool.bind_tasks(
+            [item.sequence.task_id for item in batch], self._workspace, q_lens=step.num_tokens
+        )
+        backend = select_backend(device, choice=choice).backend
+        input_ids, positions = self._workspace.load_tokens(step.token_ids, step.position_ids)
+        rows = torch.tensor(step.sampling_rows + step.scored_rows, dtype=torch.long, device=device)
+        stopwatch.lap("bind")
+        logits = self._model.forward(input_ids, positions, cache, backend, logit_rows=rows)
+        stopwatch.lap("forward")
+        num_sampling = len(step.sampling)
+        _score(step.scored, logits[num_sampling:])
+        tokens = self._sampler.sample(logits[:num_sampling], step.sampling)
+        stopwatch.lap("sample")
+        return {s.task_id: token for s, token in zip(step.sampling, tokens, strict=True)}
+
+
+def _score(spans: list[ScoredSpan], logits: Tensor) -> None:
+    """Append what the model thought of the prompt to each sequence."""
+    start = 0
+    for span in spans:
+        rows = logits[start : start + len(span.positions)]
+        num_top = span.sequence.request.prompt_logprobs or 0
+        span.sequence.prompt_logprobs += score_tokens(rows, span.next_tokens, num_top)
+        start += len(span.positions)

@@ -1,0 +1,140 @@
+"""One choice while the engine works on it: its sequence, its text and where its events go."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from astrai_engine.delivery import EventSink
+from astrai_engine.detokenizer import TokenBytes
+from astrai_engine.events import (
+    FinishReason,
+    PromptLogprobs,
+    TokenDelta,
+    TokenLogprob,
+    TopLogprob,
+    Usage,
+)
+from astrai_engine.sampling.logprobs import RowLogprobs
+from astrai_engine.sequence import Sequence
+from astrai_engine.text_stream import TextStream
+
+
+class TokenTexts(TokenBytes, Protocol):
+    """What a generation needs of a tokenizer."""
+
+    def token_text(self, token_id: int) -> str:
+        """A token's text, for people to read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a choice is complete, and the stop string that matched, if one did."""
+
+    reason: FinishReason
+    stop: str | None = None
+
+
+class Generation:
+    """Turns the tokens of a sequence into events and decides when it is complete.
+
+    Args:
+        sequence: the tokens.
+        sink: where its events go.
+        tokenizer: gives the text of tokens.
+        eos_token_ids: tokens at which the model ends.
+    """
+
+    def __init__(
+        self,
+        sequence: Sequence,
+        sink: EventSink,
+        *,
+        tokenizer: TokenTexts,
+        eos_token_ids: frozenset[int],
+    ) -> None:
+        request = sequence.request
+        self.sequence = sequence
+        self.sink = sink
+        self._tokenizer = tokenizer
+        self._text = TextStream(tokenizer, tuple(request.stop))
+        ends = frozenset(request.stop_token_ids)
+        self._end_ids = ends if request.ignore_eos else ends | eos_token_ids
+        self._unsent_text = ""
+        self._unsent_ids: list[int] = []
+        self._prompt_reported = False
+
+    @property
+    def usage(self) -> Usage:
+        """Token counts so far."""
+        sequence = self.sequence
+        return Usage(
+            prompt_tokens=sequence.num_prompt_tokens,
+            cached_tokens=sequence.num_cached or 0,
+            completion_tokens=sequence.num_generated,
+        )
+
+    def push(self, token_id: int, logprobs: RowLogprobs | None) -> Ending | None:
+        """Add a generated token; gives the ending if it completes the choice."""
+        sequence = self.sequence
+        sequence.token_ids.append(token_id)
+        self._unsent_ids.append(token_id)
+        may_stop = sequence.num_generated >= sequence.request.min_tokens
+        if may_stop and token_id in self._end_ids:
+            return self._end(FinishReason.STOP)
+        entry = self._entry(token_id, logprobs) if logprobs else None
+        self._unsent_text += self._text.push(token_id, entry, may_stop=may_stop)
+        if self._text.matched is not None:
+            return Ending(FinishReason.STOP, self._text.matched)
+        if sequence.num_generated >= sequence.max_tokens:
+            return self._end(FinishReason.LENGTH)
+        return None
+
+    def take_prompt_logprobs(self) -> PromptLogprobs | None:
+        """The prompt's log-probabilities once they are complete; None otherwise, and after."""
+        scores = self.sequence.prompt_logprobs
+        if not self.sequence.scores_prompt or self._prompt_reported:
+            return None
+        if len(scores) < self.sequence.num_prompt_tokens - 1:
+            return None
+        self._prompt_reported = True
+        tokens = self.sequence.token_ids[1 : self.sequence.num_prompt_tokens]
+        entries = [self._entry(token, score) for token, score in zip(tokens, scores, strict=True)]
+        return PromptLogprobs((None, *entries), self.usage)
+
+    def take_delta(self) -> TokenDelta | None:
+        """The text and tokens not sent yet; None while there is nothing to show."""
+        if not self._unsent_text:
+            return None
+        delta = TokenDelta(
+            text=self._unsent_text,
+            token_ids=tuple(self._unsent_ids),
+            usage=self.usage,
+            index=self.sequence.index,
+            logprobs=self._text.take_logprobs(),
+        )
+        self._unsent_text = ""
+        self._unsent_ids.clear()
+        return delta
+
+    def _end(self, reason: FinishReason) -> Ending:
+        self._unsent_text += self._text.finish()
+        if self._text.matched is not None:
+            return Ending(FinishReason.STOP, self._text.matched)
+        return Ending(reason)
+
+    def _entry(self, token_id: int, logprobs: RowLogprobs) -> TokenLogprob:
+        return TokenLogprob(
+            token_id=token_id,
+            token=self._tokenizer.token_text(token_id),
+            token_bytes=self._tokenizer.token_bytes(token_id),
+            logprob=logprobs.chosen,
+            top=tuple(
+                TopLogprob(
+                    token_id=other,
+                    token=self._tokenizer.token_text(other),
+                    token_bytes=self._tokenizer.token_bytes(other),
+                    logprob=value,
+                )
+                for other, value in logprobs.top
+            ),
+        )

@@ -1,0 +1,105 @@
+"""The tokenizer and the chat template of a checkpoint folder, wherever it keeps them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from astrai_engine.chat_template import ChatTemplate
+from astrai_engine.errors import ModelLoadError
+from astrai_engine.tokenizer import Tokenizer
+
+_SPECIAL_KEYS = ("bos_token", "eos_token", "unk_token", "pad_token")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file, or an empty one when there is no such file.
+
+    Raises:
+        ModelLoadError: the file is not a JSON object.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelLoadError(f"{path} is not valid JSON ({error}); download it again.") from error
+    if not isinstance(value, dict):
+        raise ModelLoadError(f"{path} does not hold a JSON object; download it again.")
+    return value
+
+
+def read_tokenizer(folder: Path) -> Tokenizer:
+    """A checkpoint's tokenizer.
+
+    Args:
+        folder: holds ``tokenizer.json``, and mostly ``tokenizer_config.json``.
+
+    Raises:
+        ModelLoadError: there is no ``tokenizer.json``, or it can't be used.
+    """
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise ModelLoadError(
+            f"{folder} has no tokenizer.json; make one with "
+            "transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
+        )
+    try:
+        backend = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises plain Exception
+        raise ModelLoadError(f"{path} can't be read ({error}); download it again.") from error
+    config = _tokenizer_config(folder)
+    _add_tokens(backend, config)
+    named = {key: _text(config.get(key)) for key in _SPECIAL_KEYS}
+    known = [token for token in named.values() if token and backend.token_to_id(token) is not None]
+    backend.add_special_tokens(known)
+    return Tokenizer(backend, bos_token=named["bos_token"], eos_token=named["eos_token"])
+
+
+def read_chat_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate | None:
+    """A checkpoint's chat template, or None.
+
+    Args:
+        folder: keeps it in ``chat_template.jinja``, ``chat_template.json`` or
+            ``tokenizer_config.json``, looked at in this order.
+        tokenizer: names the tokens templates may write.
+
+    Raises:
+        ModelLoadError: the template is not valid.
+    """
+    file = folder / "chat_template.jinja"
+    source: Any = (
+        file.read_text(encoding="utf-8")
+        if file.is_file()
+        else read_json(folder / "chat_template.json").get("chat_template")
+        or _tokenizer_config(folder).get("chat_template")
+    )
+    if isinstance(source, list):
+        source = {entry["name"]: entry["template"] for entry in source}
+    if not source:
+        return None
+    return ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
+
+
+def _tokenizer_config(folder: Path) -> dict[str, Any]:
+    tokens = read_json(folder / "special_tokens_map.json")
+    return tokens | read_json(folder / "tokenizer_config.json")
+
+
+def _add_tokens(backend: tokenizers.Tokenizer, config: dict[str, Any]) -> None:
+    """Older checkpoints list some added tokens outside ``tokenizer.json``."""
+    listed = config.get("added_tokens_decoder") or {}
+    for token_id in sorted(map(int, listed)):
+        entry = listed[str(token_id)]
+        if backend.token_to_id(entry["content"]) is None:
+            flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+            kept = {flag: bool(entry.get(flag)) for flag in flags}
+            backend.add_tokens([tokenizers.AddedToken(entry["content"], **kept)])
+
+
+def _text(token: Any) -> str | None:
+    """A token's text; older files hold an object around it."""
+    if isinstance(token, dict):
+        token = token.get("content")
+    return token if isinstance(token, str) else None

@@ -1,0 +1,114 @@
+"""Reading GGUF files: metadata as Python values, tensors dequantised where they are needed."""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gguf import GGML_QUANT_SIZES, GGUFReader, GGUFValueType
+from gguf.gguf_reader import ReaderTensor
+from gguf.quants import dequantize
+
+from astrai_engine.errors import ModelLoadError
+
+_PIECE_VALUES = 1 << 16
+"""Values dequantised at a time: enough to hide numpy's calls, few enough to stay in cache."""
+
+
+class GGUFFile:
+    """An open GGUF file, memory-mapped.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ModelLoadError: the file is not a readable GGUF file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._reader = FastReader(path)
+        except (ValueError, KeyError, IndexError, struct.error, OSError) as error:
+            raise ModelLoadError(
+                f"{path} is not a complete GGUF file ({error}); download it again."
+            ) from error
+        self.tensors: dict[str, ReaderTensor] = {t.name: t for t in self._reader.tensors}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A metadata value: number, string, bool or list; ``default`` when absent."""
+        field = self._reader.get_field(key)
+        return default if field is None else field.contents()
+
+    @property
+    def architecture(self) -> str:
+        """The short name that prefixes the model's own keys, such as ``llama``."""
+        return str(self.get("general.architecture", "unknown"))
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """A metadata value under the architecture's own prefix."""
+        return self.get(f"{self.architecture}.{key}", default)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """A tensor's shape, rows first."""
+        return tuple(int(size) for size in reversed(self.tensors[name].shape))
+
+    def read_into(self, name: str, out: np.ndarray[Any, Any]) -> None:
+        """Dequantise a tensor.
+
+        Args:
+            name: a key of ``tensors``.
+            out: float32, flat, of the tensor's number of values.
+
+        Raises:
+            ModelLoadError: the tensor's quantisation cannot be dequantised.
+        """
+        tensor = self.tensors[name]
+        values_per_block, bytes_per_block = GGML_QUANT_SIZES[tensor.tensor_type]
+        data = tensor.data.reshape(-1).view(np.uint8)
+        step = max(1, _PIECE_VALUES // values_per_block)
+        for block in range(0, data.size // bytes_per_block, step):
+            piece = data[None, block * bytes_per_block : (block + step) * bytes_per_block]
+            try:
+                values = dequantize(piece, tensor.tensor_type)
+            except NotImplementedError as error:
+                raise ModelLoadError(
+                    f"Tensor {name} in {self.path} is of type {tensor.tensor_type.name}, which "
+                    "cannot be dequantised; use a file quantised another way."
+                ) from error
+            out[block * values_per_block : (block + step) * values_per_block] = values[0]
+
+
+class FastReader(GGUFReader):
+    """The library's reader, with the long arrays of a vocabulary parsed in bulk.
+
+    The library makes several memory-mapped arrays for each of the 150,000 entries of a usual
+    vocabulary, which takes longer than all the rest of loading a small model.
+    """
+
+    def _get_field_parts(
+        self, orig_offs: int, raw_type: int
+    ) -> tuple[int, list[Any], list[int], list[GGUFValueType]]:
+        if self.byte_order != "I" or raw_type != GGUFValueType.ARRAY:
+            return super()._get_field_parts(orig_offs, raw_type)
+        item_type, count = struct.unpack_from("=IQ", self.data.data, orig_offs)
+        if item_type == GGUFValueType.ARRAY or not count:
+            return super()._get_field_parts(orig_offs, raw_type)
+        start = orig_offs + 12
+        types = [GGUFValueType.ARRAY, GGUFValueType(item_type)]
+        if item_type == GGUFValueType.STRING:
+            parts, end = self._strings(start, count)
+            return end - orig_offs, parts, list(range(count)), types
+        values = np.frombuffer(self.data, self.gguf_scalar_to_np[types[1]], count, start)
+        return start + values.nbytes - orig_offs, [values], [0], types
+
+    def _strings(self, offset: int, count: int) -> tuple[list[Any], int]:
+        data = np.asarray(self.data)
+        buffer = data.data
+        length_at = struct.Struct("=Q").unpack_from
+        parts = []
+        for _ in range(count):
+            (length,) = length_at(buffer, offset)
+            offset += 8 + length
+            parts.append(data[offset - length : offset])
+        return parts, offset

@@ -1,0 +1,123 @@
+"""A found model, loaded: weights, tokenizer, chat template and defaults."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from astrai_engine.chat_template import ChatTemplate
+from astrai_engine.loading import folder_tokenizer, gguf, gguf_tokenizer, safetensors
+from astrai_engine.loading.gguf_file import GGUFFile
+from astrai_engine.loading.hub import download
+from astrai_engine.loading.source import ModelSource
+from astrai_engine.models import LlamaModel, ModelConfig, allocate
+from astrai_engine.models.config import token_ids
+from astrai_engine.tokenizer import Tokenizer
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationDefaults:
+    """What a model brings for requests that don't say otherwise.
+
+    Attributes:
+        eos_token_ids: tokens that end an answer.
+    """
+
+    eos_token_ids: frozenset[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedModel:
+    """Everything the engine needs of a model.
+
+    Attributes:
+        model: ready to run.
+        config: its shapes.
+        tokenizer: its vocabulary.
+        chat_template: None if it has none.
+        defaults: for requests.
+        name: what clients call it.
+    """
+
+    model: LlamaModel
+    config: ModelConfig
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate | None
+    defaults: GenerationDefaults
+    name: str
+
+
+def load_model(source: ModelSource, *, device: torch.device, dtype: torch.dtype) -> LoadedModel:
+    """Load a model.
+
+    Args:
+        source: from ``resolve_source``; a hub id is downloaded first.
+        device: where the weights go.
+        dtype: the weights' type, whatever the checkpoint holds.
+
+    Raises:
+        ModelNotFoundError: the hub doesn't have it, or can't be reached.
+        ModelLoadError: it is not supported, or damaged.
+    """
+    if source.kind == "gguf":
+        return _from_gguf(source, device, dtype)
+    folder = download(source.location) if source.kind == "hub" else Path(source.location)
+    return _from_folder(source, folder, device, dtype)
+
+
+def _from_gguf(source: ModelSource, device: torch.device, dtype: torch.dtype) -> LoadedModel:
+    file = GGUFFile(Path(source.location))
+    config = gguf.read_config(file)
+    tokenizer = gguf_tokenizer.read_tokenizer(file)
+    template = file.get("tokenizer.chat_template")
+    weights = allocate(config, device=device, dtype=dtype)
+    gguf.fill_weights(file, config, weights)
+    return LoadedModel(
+        model=LlamaModel(config, weights),
+        config=config,
+        tokenizer=tokenizer,
+        chat_template=None
+        if template is None
+        else ChatTemplate(template, tokenizer.bos_token, tokenizer.eos_token),
+        defaults=_defaults(config.eos_token_ids, tokenizer, config),
+        name=source.name,
+    )
+
+
+def _from_folder(
+    source: ModelSource, folder: Path, device: torch.device, dtype: torch.dtype
+) -> LoadedModel:
+    config = safetensors.read_config(folder)
+    tokenizer = folder_tokenizer.read_tokenizer(folder)
+    template = folder_tokenizer.read_chat_template(folder, tokenizer)
+    generation = folder_tokenizer.read_json(folder / "generation_config.json")
+    weights = allocate(config, device=device, dtype=dtype)
+    safetensors.fill_weights(folder, config, weights)
+    named = config.eos_token_ids | token_ids(generation.get("eos_token_id"))
+    return LoadedModel(
+        model=LlamaModel(config, weights),
+        config=config,
+        tokenizer=tokenizer,
+        chat_template=template,
+        defaults=_defaults(named, tokenizer, config),
+        name=source.name,
+    )
+
+
+def _defaults(
+    named: frozenset[int], tokenizer: Tokenizer, config: ModelConfig
+) -> GenerationDefaults:
+    """End tokens that the configuration and the tokenizer name, if the model can produce them."""
+    own = tokenizer.eos_token and tokenizer.token_id(tokenizer.eos_token)
+    everywhere = named | token_ids(own or None)
+    inside = frozenset(i for i in everywhere if 0 <= i < config.vocab_size)
+    for token_id in sorted(everywhere - inside):
+        _logger.warning(
+            "End-of-sequence id %d is outside the vocabulary of %d tokens and is ignored.",
+            token_id,
+            config.vocab_size,
+        )
+    return GenerationDefaults(eos_token_ids=inside)

@@ -1,0 +1,8 @@
+"""Model definitions: the Llama family on the ops and backends of ``astrai_kernels``."""
+
+from astrai_engine.models.config import LayerConfig, ModelConfig
+from astrai_engine.models.llama import LlamaModel
+from astrai_engine.models.rope import RopeConfig
+from astrai_engine.models.weights import ModelWeights, allocate
+
+__all__ = ["LayerConfig", "LlamaModel", "ModelConfig", "ModelWeights", "RopeConfig", "allocate"]

@@ -1,0 +1,71 @@
+"""The tokens of a step, packed one sequence after the other, and the logits it needs."""
+
+from collections.abc import Sequence as Batch
+from dataclasses import dataclass, field
+
+from astrai_engine.scheduler import ScheduledSequence
+from astrai_engine.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredSpan:
+    """Consecutive prompt positions whose next token is scored."""
+
+    sequence: Sequence
+    positions: range
+
+    @property
+    def next_tokens(self) -> list[int]:
+        """The token after each position."""
+        return self.sequence.token_ids[self.positions.start + 1 : self.positions.stop + 1]
+
+
+@dataclass(slots=True)
+class PackedStep:
+    """What a forward pass computes.
+
+    Attributes:
+        token_ids: packed tokens.
+        position_ids: the position of each.
+        num_tokens: tokens of each sequence.
+        sampling: sequences that get a new token.
+        sampling_rows: the packed token whose logits each of them is drawn from.
+        scored: prompt positions to score.
+        scored_rows: the packed token of each of those positions.
+    """
+
+    token_ids: list[int] = field(default_factory=list)
+    position_ids: list[int] = field(default_factory=list)
+    num_tokens: list[int] = field(default_factory=list)
+    sampling: list[Sequence] = field(default_factory=list)
+    sampling_rows: list[int] = field(default_factory=list)
+    scored: list[ScoredSpan] = field(default_factory=list)
+    scored_rows: list[int] = field(default_factory=list)
+
+
+def pack_step(batch: Batch[ScheduledSequence]) -> PackedStep:
+    """Pack the scheduled tokens of a batch."""
+    step = PackedStep()
+    for item in batch:
+        sequence = item.sequence
+        offset = len(step.token_ids)
+        start, end = sequence.num_computed, sequence.num_computed + item.num_tokens
+        step.token_ids += sequence.token_ids[start:end]
+        step.position_ids += range(start, end)
+        step.num_tokens.append(item.num_tokens)
+        if item.samples:
+            step.sampling.append(sequence)
+            step.sampling_rows.append(len(step.token_ids) - 1)
+        positions = _unscored(sequence, start, end)
+        if positions:
+            step.scored.append(ScoredSpan(sequence, positions))
+            step.scored_rows += [offset + position - start for position in positions]
+    return step
+
+
+def _unscored(sequence: Sequence, start: int, end: int) -> range:
+    """Positions of this chunk to score: those scored before a preemption are done."""
+    if not sequence.scores_prompt:
+        return range(0)
+    first = max(start, len(sequence.prompt_logprobs))
+    return range(first, min(end, sequence.num_prompt_tokens - 1))

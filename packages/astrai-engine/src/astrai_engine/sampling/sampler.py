@@ -1,0 +1,207 @@
+"""Chooses the next token of every row of a batch, whatever mix of parameters the rows have.
+
+What a row gets depends on its own logits and parameters alone, never on its neighbours. The
+paths, fastest first: rows that want the likeliest token share one argmax; rows with a top-k draw
+from a few candidates; the rest look at the whole vocabulary without sorting it, except where a
+nucleus turns out wider than ``MAX_CANDIDATES``.
+"""
+
+import math
+from collections.abc import Sequence as Rows
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from astrai_engine.request import GenerationRequest
+from astrai_engine.sampling.draw import draw, uniform
+from astrai_engine.sampling.logprobs import RawDistribution, RowLogprobs
+from astrai_engine.sampling.penalties import apply_penalties, changes_logits
+from astrai_engine.sampling.strategies import MIN_TEMPERATURE, TopPStrategy
+from astrai_engine.sequence import Sequence
+
+MAX_CANDIDATES = 1024
+"""Largest top-k that is served from candidates."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """The outcome for one row: a token, or why there is none."""
+
+    token_id: int
+    logprobs: RowLogprobs | None = None
+    error: str | None = None
+
+
+class Sampler:
+    """Samples rows of a batch.
+
+    Args:
+        eos_token_ids: tokens that may not be chosen before a request's ``min_tokens``.
+    """
+
+    def __init__(self, eos_token_ids: frozenset[int]) -> None:
+        self._eos_token_ids = eos_token_ids
+
+    def sample(self, logits: Tensor, sequences: Rows[Sequence]) -> list[SampledToken]:
+        """Choose a token per row.
+
+        Args:
+            logits: ``[rows, vocab]`` float32, owned by the caller and changed in place.
+            sequences: whose rows these are.
+
+        Returns:
+            One outcome per row. A row whose logits hold NaN, or nothing but minus infinity, has
+            an error and does not affect the others.
+        """
+        if not sequences:
+            return []
+        asked = {
+            row: sequence.request.top_logprobs
+            for row, sequence in enumerate(sequences)
+            if sequence.request.logprobs
+        }
+        raw = RawDistribution(logits, asked) if asked else None
+        for row, sequence in enumerate(sequences):
+            self._change_logits(logits[row], sequence)
+        best = logits.max(-1)
+        best_values: list[float] = best.values.tolist()
+        token_ids: list[int] = best.indices.tolist()
+        drawn = [
+            row
+            for row, sequence in enumerate(sequences)
+            if not is_greedy(sequence.request) and math.isfinite(best_values[row])
+        ]
+        if drawn:
+            chosen = _draw_rows(_select(logits, drawn), [sequences[row] for row in drawn])
+            for row, token_id in zip(drawn, chosen.tolist(), strict=True):
+                token_ids[row] = token_id
+        return [
+            _outcome(row, token_ids[row], best_values[row], raw) for row in range(len(sequences))
+        ]
+
+    def _change_logits(self, logits: Tensor, sequence: Sequence) -> None:
+        request = sequence.request
+        if changes_logits(request):
+            apply_penalties(logits, request, sequence.token_ids, sequence.num_prompt_tokens)
+        if sequence.num_generated < request.min_tokens:
+            banned = [*self._eos_token_ids, *request.stop_token_ids]
+            logits[torch.tensor(banned, dtype=torch.long, device=logits.device)] = -torch.inf
+
+
+def is_greedy(request: GenerationRequest) -> bool:
+    """Whether a request's parameters leave only the likeliest token."""
+    return request.temperature < MIN_TEMPERATURE or request.top_k == 1 or request.top_p == 0.0
+
+
+def _outcome(
+    row: int, token_id: int, best_value: float, raw: RawDistribution | None
+) -> SampledToken:
+    if best_value != best_value:
+        return SampledToken(-1, error="The model produced NaN for this request.")
+    if best_value == -torch.inf:
+        return SampledToken(-1, error="No token is possible: every logit is minus infinity.")
+    return SampledToken(token_id, raw.of(row, token_id) if raw else None)
+
+
+def _select(tensor: Tensor, rows: list[int]) -> Tensor:
+    """The given rows, without a copy when they are all of them."""
+    if len(rows) == tensor.shape[0]:
+        return tensor
+    return tensor.index_select(0, torch.tensor(rows, device=tensor.device))
+
+
+def _draw_rows(logits: Tensor, sequences: list[Sequence]) -> Tensor:
+    """Draw for rows that need a random choice; gives token ids ``[rows]``."""
+    num_rows, vocab = logits.shape
+    token_ids = torch.empty(num_rows, dtype=torch.long, device=logits.device)
+    few, nucleus, whole = [], [], []
+    for row, sequence in enumerate(sequences):
+        request = sequence.request
+        if 0 < request.top_k <= min(MAX_CANDIDATES, vocab):
+            few.append(row)
+        elif request.top_p < 1.0 or 0 < request.top_k < vocab:
+            nucleus.append(row)
+        else:
+            whole.append(row)
+    for rows, choose in ((few, _from_candidates), (nucleus, _from_nucleus), (whole, _from_all)):
+        if rows:
+            index = torch.tensor(rows, device=logits.device)
+            token_ids[index] = choose(_select(logits, rows), [sequences[row] for row in rows])
+    return token_ids
+
+
+def _from_candidates(logits: Tensor, sequences: list[Sequence]) -> Tensor:
+    """Rows with a small top-k: everything happens on ``[rows, max top_k]``, in float64."""
+    top_k = _column([s.request.top_k for s in sequences], logits.device).long()
+    values, ids = logits.topk(int(top_k.max()), dim=-1)
+    scaled = values.double() / _temperatures(sequences, logits.device)
+    beyond = torch.arange(values.shape[-1], device=logits.device) >= top_k
+    probs = scaled.masked_fill(beyond, -torch.inf).softmax(-1)
+    return _pick(probs, ids, sequences)
+
+
+def _from_nucleus(logits: Tensor, sequences: list[Sequence]) -> Tensor:
+    """Rows with a top-p, or a top-k too large for candidates, over the whole vocabulary."""
+    vocab = logits.shape[-1]
+    scaled = logits.double() / _temperatures(sequences, logits.device)
+    width = min(MAX_CANDIDATES, vocab)
+    top_p = _column([s.request.top_p for s in sequences], logits.device)
+    top_k = [s.request.top_k for s in sequences]
+    values, ids = scaled.topk(width, dim=-1)
+    probs = (values - scaled.logsumexp(-1, keepdim=True)).exp()
+    reached = probs.sum(-1, keepdim=True) >= top_p
+    narrow = [ok and k <= 0 for ok, k in zip(reached.squeeze(-1).tolist(), top_k, strict=True)]
+    token_ids = torch.empty(len(sequences), dtype=torch.long, device=logits.device)
+    for wanted in (True, False):
+        rows = [row for row, is_narrow in enumerate(narrow) if is_narrow is wanted]
+        if rows:
+            chosen = [sequences[row] for row in rows]
+            token_ids[torch.tensor(rows, device=logits.device)] = (
+                _pick(_select(probs, rows), _select(ids, rows), chosen)
+                if wanted
+                else _from_sorted(_select(scaled, rows), chosen)
+            )
+    return token_ids
+
+
+def _from_sorted(scaled: Tensor, sequences: list[Sequence]) -> Tensor:
+    """The rare rows that need the whole vocabulary in order."""
+    values, ids = scaled.sort(dim=-1, descending=True, stable=True)
+    vocab = scaled.shape[-1]
+    top_k = _column(
+        [s.request.top_k if s.request.top_k > 0 else vocab for s in sequences], scaled.device
+    )
+    beyond = torch.arange(vocab, device=scaled.device) >= top_k
+    return _pick(values.masked_fill(beyond, -torch.inf).softmax(-1), ids, sequences)
+
+
+def _from_all(logits: Tensor, sequences: list[Sequence]) -> Tensor:
+    """Rows without top-k and top-p: no order is needed, only a min-p threshold at most."""
+    scaled = logits.double() / _temperatures(sequences, logits.device)
+    probs = scaled.softmax(-1)
+    min_p = _column([s.request.min_p for s in sequences], logits.device)
+    kept = probs >= min_p * probs.amax(-1, keepdim=True)
+    return draw(probs * kept, _uniforms(sequences, logits.device))
+
+
+def _pick(probs: Tensor, ids: Tensor, sequences: list[Sequence]) -> Tensor:
+    """Top-p, min-p and the draw on candidates in descending order."""
+    top_p = _column([s.request.top_p for s in sequences], probs.device)
+    min_p = _column([s.request.min_p for s in sequences], probs.device)
+    kept = TopPStrategy.kept(probs, top_p) & (probs >= min_p * probs[:, :1])
+    column = draw(probs * kept, _uniforms(sequences, probs.device))
+    return ids.gather(-1, column.unsqueeze(-1)).squeeze(-1)
+
+
+def _column(values: list[float] | list[int], device: torch.device) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64, device=device).unsqueeze(-1)
+
+
+def _temperatures(sequences: list[Sequence], device: torch.device) -> Tensor:
+    return _column([s.request.temperature for s in sequences], device)
+
+
+def _uniforms(sequences: list[Sequence], device: torch.device) -> Tensor:
+    numbers = [uniform(s.seed, s.index, s.num_generated) for s in sequences]
+    return torch.tensor(numbers, dtype=torch.float64, device=device)

@@ -1,0 +1,78 @@
+"""Stop strings in streamed text: nothing that may still become part of one is let out."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class StopMatch(NamedTuple):
+    """What became final.
+
+    Attributes:
+        text: text that is final.
+        stop: the stop string that ended the text, or None while it goes on.
+    """
+
+    text: str
+    stop: str | None
+
+
+class StopStrings:
+    """Finds the leftmost stop string, however the text is cut into pieces.
+
+    Of two that begin at the same place the shorter wins: it is complete first. The result is
+    that of searching the whole text at once.
+
+    Args:
+        stops: strings that end the text and are not part of it; empty ones are dropped.
+
+    Attributes:
+        matched: the stop string that ended the text, or None. ``finish`` can set it too, when
+            one is complete and the end shows that no other begins before it.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = sorted({stop for stop in stops if stop}, key=len)
+        self._held = ""
+        self.matched: str | None = None
+
+    def push(self, text: str) -> StopMatch:
+        """Add text.
+
+        Args:
+            text: the next piece.
+
+        Returns:
+            The text that became final; once a stop matches, the text before it. Text after a
+            match is dropped.
+        """
+        if self.matched is not None:
+            return StopMatch("", self.matched)
+        self._held += text
+        return self._release(self._first_open())
+
+    def finish(self) -> str:
+        """The end of the text: gives what was held back, up to a stop string if one is in it."""
+        if self.matched is not None:
+            return ""
+        return self._release(len(self._held)).text
+
+    def _release(self, first_open: int) -> StopMatch:
+        """Let out what comes before the first place where a stop string may yet grow."""
+        found = [(at, stop) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        at, stop = min(found, key=lambda match: match[0], default=(first_open, None))
+        if at > first_open:
+            at, stop = first_open, None
+        text, self._held = self._held[:at], self._held[at:]
+        self.matched = stop
+        return StopMatch(text, stop)
+
+    def _first_open(self) -> int:
+        """Where the longest tail begins that a stop string starts with."""
+        if not self._stops:
+            return len(self._held)
+        earliest = max(0, len(self._held) - len(self._stops[-1]) + 1)
+        for at in range(earliest, len(self._held)):
+            tail = self._held[at:]
+            if any(stop.startswith(tail) for stop in self._stops):
+                return at
+        return len(self._held)

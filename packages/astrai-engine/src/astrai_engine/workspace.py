@@ -1,0 +1,56 @@
+"""Fixed buffers that every step writes into.
+
+Their addresses never change, so that a captured CUDA graph can be replayed on them.
+"""
+
+import torch
+from torch import Tensor
+
+from astrai_kvcache import BindWorkspace
+
+
+class InferenceWorkspace(BindWorkspace):
+    """What a forward pass reads besides weights and cache.
+
+    Args:
+        max_batch_size: sequences in one step.
+        max_step_tokens: tokens in one step.
+        max_seq_len: context per sequence; the width of the decode mask.
+        device: where the buffers live.
+    """
+
+    def __init__(
+        self, max_batch_size: int, max_step_tokens: int, max_seq_len: int, device: torch.device
+    ) -> None:
+        super().__init__(max_batch_size, max_step_tokens, device)
+        self.input_ids = torch.zeros(max_step_tokens, dtype=torch.long, device=device)
+        self.position_ids = torch.zeros(max_step_tokens, dtype=torch.long, device=device)
+        self._columns = torch.arange(max_seq_len, device=device)
+        self._decode_mask = torch.zeros(
+            (max_batch_size, max_seq_len), dtype=torch.bool, device=device
+        )
+
+    def load_tokens(self, token_ids: list[int], position_ids: list[int]) -> tuple[Tensor, Tensor]:
+        """Copy a step's tokens in.
+
+        Args:
+            token_ids: packed tokens of all sequences.
+            position_ids: the position of each.
+
+        Returns:
+            Views ``[tokens]`` int64 of the two buffers.
+        """
+        num_tokens = len(token_ids)
+        staged = torch.tensor([token_ids, position_ids], dtype=torch.long)
+        self.input_ids[:num_tokens].copy_(staged[0], non_blocking=True)
+        self.position_ids[:num_tokens].copy_(staged[1], non_blocking=True)
+        return self.input_ids[:num_tokens], self.position_ids[:num_tokens]
+
+    def decode_mask(self, batch_size: int) -> Tensor:
+        """Which columns each decoding row may read: ``[batch_size, max_seq_len]`` booleans.
+
+        Written in place from ``seq_lens``, without asking the device for anything.
+        """
+        mask = self._decode_mask[:batch_size]
+        torch.lt(self._columns, self.seq_lens[:batch_size, None], out=mask)
+        return mask

@@ -1,0 +1,79 @@
+"""Fixtures that several modules' tests share."""
+
+import functools
+from unittest import mock
+
+import gguf
+import pytest
+import torch
+
+from astrai_engine.loading.gguf_file import FastReader
+from astrai_kernels import TorchNativeBackend
+from astrai_kvcache import BindWorkspace, PagePool
+
+
+class PagedRunner:
+    """Runs a model over a small paged pool, step by step, without an engine."""
+
+    def __init__(self, model, *, max_batch_size=8, max_seq_len=128, page_size=4):
+        config = model.config
+        self.model = model
+        self.backend = TorchNativeBackend()
+        self.pool = PagePool(
+            config.num_layers,
+            config.num_kv_heads,
+            config.head_dim,
+            max_batch_size,
+            max_seq_len,
+            model.device,
+            model.dtype,
+            page_size=page_size,
+            n_tokens=max_batch_size * (max_seq_len + page_size),
+        )
+        self.workspace = BindWorkspace(max_batch_size, max_batch_size * max_seq_len, model.device)
+        self.lengths = {}
+
+    @torch.inference_mode()
+    def step(self, new_ids, *, logit_rows=None):
+        """Compute the given new tokens of each task in one packed pass; gives all logits."""
+        for task_id, ids in new_ids.items():
+            start = self.lengths.get(task_id, 0)
+            self.lengths[task_id] = start + len(ids)
+            if start:
+                assert self.pool.task_extend(task_id, start + len(ids) - 1)
+            else:
+                assert self.pool.task_alloc(task_id, ids)
+        q_lens = [len(ids) for ids in new_ids.values()]
+        cache = self.pool.bind_tasks(list(new_ids), self.workspace, q_lens=q_lens)
+        positions = [
+            range(self.lengths[task_id] - len(ids), self.lengths[task_id])
+            for task_id, ids in new_ids.items()
+        ]
+        return self.model.forward(
+            torch.tensor([i for ids in new_ids.values() for i in ids]),
+            torch.tensor([p for some in positions for p in some]),
+            cache,
+            self.backend,
+            logit_rows=logit_rows,
+        )
+
+
+@pytest.fixture
+def paged():
+    """Builds a ``PagedRunner`` for a model."""
+    return PagedRunner
+
+
+@pytest.fixture(scope="module")
+def quick_transformers():
+    """Spares transformers most of the time it takes to read a GGUF file.
+
+    Its two slowest parts are replaced by ones that give the same: parsing the vocabulary, and
+    building an equal table of names for each module of a model.
+    """
+    names = functools.cache(gguf.get_tensor_name_map)
+    with (
+        mock.patch.object(gguf, "GGUFReader", FastReader),
+        mock.patch.object(gguf, "get_tensor_name_map", names),
+    ):
+        yield

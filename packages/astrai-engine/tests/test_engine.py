@@ -1,0 +1,390 @@
+"""The engine as programs use it, on a tiny random model."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import tokenizers
+import torch
+from tokenizers import decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from astrai_engine import EngineConfig, GenerateResult, GenerationRequest, InferenceEngine
+from astrai_engine.errors import (
+    EngineUnavailableError,
+    InvalidRequestError,
+    ModelNotFoundError,
+    PromptTooLongError,
+    QueueFullError,
+)
+from astrai_engine.events import Failed, Finished, FinishReason, TokenDelta
+from astrai_kernels import ATTN_BACKEND, BackendUnavailableError, attn_backend
+from astrai_kvcache.testing import check_invariants
+
+TEMPLATE = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+GREEDY = {"temperature": 0.0, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A random two-layer Llama over bytes, as Hugging Face would save it."""
+    folder = tmp_path_factory.mktemp("tiny-llama")
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = tokenizers.Tokenizer(models.BPE({c: i for i, c in enumerate(alphabet)}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(["<|end|>", "<|user|>", "<|assistant|>"])
+    backend.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"eos_token": "<|end|>", "chat_template": TEMPLATE})
+    )
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=backend.get_vocab_size(),
+        hidden_size=48,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        initializer_range=0.4,
+        eos_token_id=256,
+        bos_token_id=None,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def open_engine(checkpoint, **settings):
+    return InferenceEngine(config=EngineConfig(model=str(checkpoint), page_size=4, **settings))
+
+
+@pytest.fixture(scope="module")
+def engine(checkpoint):
+    with open_engine(checkpoint) as engine:
+        yield engine
+        check_invariants(engine._parts.pool)
+        assert engine.get_stats()["pages"]["in_use"] == 0
+
+
+def test_every_form_of_generate_gives_the_same_text(engine):
+    alone = engine.generate("hello", max_tokens=8, **GREEDY)
+    other = engine.generate("other", max_tokens=8, **GREEDY)
+    assert isinstance(alone, str)
+    assert engine.generate(["hello", "other"], max_tokens=8, **GREEDY) == [alone, other]
+    assert "".join(engine.generate("hello", stream=True, max_tokens=8, **GREEDY)) == alone
+    texts = ["", ""]
+    for index, piece in engine.generate(["hello", "other"], stream=True, max_tokens=8, **GREEDY):
+        texts[index] += piece
+    assert texts == [alone, other]
+    request = GenerationRequest(prompt="hello", max_tokens=8, **GREEDY)
+    assert engine.generate_with_request(request) == alone
+    streaming = GenerationRequest(prompt="hello", max_tokens=8, stream=True, **GREEDY)
+    assert "".join(engine.generate_with_request(streaming)) == alone
+
+
+async def test_generate_async_gives_the_same_text(engine):
+    alone = engine.generate("hello", max_tokens=8, **GREEDY)
+    assert "".join([p async for p in engine.generate_async("hello", max_tokens=8, **GREEDY)]) == (
+        alone
+    )
+
+
+def test_messages_are_rendered_with_the_models_template(engine):
+    request = GenerationRequest(
+        messages=[{"role": "user", "content": "hi"}], max_tokens=6, **GREEDY
+    )
+    ids = [257, *engine.tokenizer.encode("hi", add_special_tokens=False), 258]
+    same = GenerationRequest(prompt_token_ids=ids, max_tokens=6, **GREEDY)
+    assert engine.count_prompt_tokens(request) == len(ids)
+    assert engine.generate_with_request(request) == engine.generate_with_request(same)
+
+
+def test_choices_share_a_prompt_and_differ(engine):
+    texts = engine.generate("hello", n=3, max_tokens=12, seed=5, top_k=0)
+    assert len(set(texts)) == 3
+    assert texts == engine.generate("hello", n=3, max_tokens=12, seed=5, top_k=0)
+
+
+def test_a_seed_gives_the_same_text_alone_and_in_a_batch(engine):
+    parameters = {"max_tokens": 12, "top_k": 20, "top_p": 0.9}
+    alone = engine.generate("hello", seed=3, **parameters)
+    results = {}
+
+    def run(name, seed):
+        results[name] = engine.generate("hello", seed=seed, **parameters)
+
+    threads = [threading.Thread(target=run, args=(i, 3 if i == 4 else i)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results[4] == alone
+
+
+def test_a_repeated_prompt_hits_the_cache_and_gives_the_same_text(engine):
+    """B019, B020: page-aligned and not; and prefixes of every length."""
+    prompt = "the quick brown fox jumps over the lazy dog"
+    for length in (3, 4, 5, 8, 15, 16, 17, len(prompt)):
+        first, second = (
+            list(engine.submit(GenerationRequest(prompt=prompt[:length], max_tokens=6, **GREEDY)))
+            for _ in range(2)
+        )
+        texts = ["".join(e.text for e in es if isinstance(e, TokenDelta)) for es in (first, second)]
+        assert texts[0] == texts[1]
+        assert second[-1].usage.cached_tokens == (length - 1) // 4 * 4
+
+
+def test_the_next_turn_of_a_conversation_reuses_the_answer(engine):
+    answer = engine.generate("a long enough question?", max_tokens=16, **GREEDY)
+    ids = engine.tokenizer.encode("a long enough question?" + answer, add_special_tokens=False)
+    events = list(
+        engine.submit(GenerationRequest(prompt_token_ids=[*ids, 5, 6], max_tokens=2, **GREEDY))
+    )
+    assert events[-1].usage.cached_tokens >= 23
+
+
+def test_events_of_a_submitted_request(engine):
+    handle = engine.submit(GenerationRequest(prompt="hello", max_tokens=4, **GREEDY))
+    assert handle.num_prompt_tokens == 5
+    events = list(handle)
+    assert isinstance(events[-1], Finished)
+    assert events[-1].reason is FinishReason.LENGTH
+    assert events[-1].usage.completion_tokens == 4
+
+
+def test_max_tokens_is_clamped_to_the_context(engine):
+    """B033, B035: huge or absent, the end of the context is the end."""
+    for max_tokens in (10**9, None):
+        events = list(
+            engine.submit(GenerationRequest(prompt="a" * 250, max_tokens=max_tokens, **GREEDY))
+        )
+        assert events[-1].reason is FinishReason.LENGTH
+        assert events[-1].usage.completion_tokens == 6
+
+
+def test_a_prompt_longer_than_the_context_is_refused_with_both_numbers(engine):
+    """B032."""
+    with pytest.raises(PromptTooLongError, match=r"300 tokens > 255 maximum.*length is 256"):
+        engine.generate("a" * 300)
+    assert engine.generate("a", max_tokens=1, **GREEDY) is not None
+
+
+@pytest.mark.parametrize(
+    ("parameters", "param"),
+    [
+        ({"prompt_token_ids": [999_999_999]}, "prompt_token_ids"),
+        ({"prompt_token_ids": [-1]}, "prompt_token_ids"),
+        ({"prompt_token_ids": []}, "prompt"),
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": "x", "logit_bias": {10**6: 1.0}}, "logit_bias"),
+        ({"prompt": "x", "stop_token_ids": [10**6]}, "stop_token_ids"),
+    ],
+)
+def test_impossible_requests_are_refused_and_the_next_one_works(engine, parameters, param):
+    """B139."""
+    before = engine.generate("next", max_tokens=4, **GREEDY)
+    with pytest.raises(InvalidRequestError) as refused:
+        engine.submit(GenerationRequest(**parameters))
+    assert refused.value.param == param
+    assert engine.generate("next", max_tokens=4, **GREEDY) == before
+
+
+def test_a_forced_token_and_logprobs(engine):
+    handle = engine.submit(
+        GenerationRequest(
+            prompt="x",
+            max_tokens=3,
+            logit_bias={70: 100.0},
+            logprobs=True,
+            top_logprobs=2,
+            **GREEDY,
+        )
+    )
+    events = list(handle)
+    entries = [entry for e in events if isinstance(e, TokenDelta) for entry in e.logprobs]
+    assert [entry.token_id for entry in entries] == [70] * 3
+    assert all(len(entry.top) == 2 and entry.top[0].logprob >= entry.logprob for entry in entries)
+    assert b"".join(e.token_bytes for e in entries) == engine.tokenizer.token_bytes(70) * 3
+
+
+def test_closing_a_stream_frees_its_pages(engine):
+    stream = engine.generate("hello", stream=True, max_tokens=200, **GREEDY)
+    next(stream)
+    stream.close()
+    engine.generate("after", max_tokens=1)
+    assert engine.get_stats()["active_tasks"] == 0
+
+
+async def test_leaving_an_async_stream_aborts_it(engine):
+    aborted = engine.get_stats()["finished"]["aborted"]
+    stream = engine.generate_async("hello", max_tokens=200, **GREEDY)
+    await anext(stream)
+    await stream.aclose()
+    await asyncio.to_thread(engine.generate, "after", max_tokens=1)
+    assert engine.get_stats()["finished"]["aborted"] == aborted + 1
+
+
+async def test_many_streams_at_once(engine):
+    prompts = [f"prompt number {i}" for i in range(20)]
+    alone = [engine.generate(p, max_tokens=10, **GREEDY) for p in prompts]
+
+    async def read(prompt):
+        return "".join([t async for t in engine.generate_async(prompt, max_tokens=10, **GREEDY)])
+
+    assert await asyncio.gather(*[read(p) for p in prompts]) == alone
+
+
+def test_a_callback_gets_the_pieces(engine):
+    pieces = []
+    text = engine.generate("hello", max_tokens=6, cb=pieces.append, **GREEDY)
+    assert "".join(pieces) == text
+    assert len(pieces) > 1
+
+
+def test_a_callback_that_raises_ends_only_its_own_request(engine):
+    def broken(piece):
+        raise ValueError("not my day")
+
+    with pytest.raises(EngineUnavailableError, match="aborted"):
+        engine.generate("hello", max_tokens=200, cb=broken, **GREEDY)
+    assert engine.is_healthy
+    assert engine.generate("hello", max_tokens=2, **GREEDY)
+
+
+def test_a_result_can_be_waited_for(engine):
+    result = GenerateResult()
+    assert not result.wait(0.0)
+    sink = result.sink(0)
+    assert not result.wait_completion(0.0)
+    request = GenerationRequest(prompt="hello", max_tokens=4, **GREEDY)
+    usage = list(engine.submit(request))[-1].usage
+    sink.deliver([TokenDelta("a", (1,), usage), TokenDelta("b", (2,), usage)])
+    assert result.wait(0.0)
+    assert result.pop_all() == [(0, "a"), (0, "b")]
+    sink.deliver([Finished(FinishReason.STOP, usage)])
+    assert result.wait_completion(0.0)
+    assert result.choices() == ["ab"]
+
+
+def test_streaming_several_choices_as_plain_text_is_refused(engine):
+    with pytest.raises(InvalidRequestError, match=r"submit\(\)"):
+        next(engine.generate("x", stream=True, n=2))
+
+
+def test_the_callers_backend_is_used_or_refused(engine):
+    plain = engine.generate("hello", max_tokens=4, **GREEDY)
+    with attn_backend(ATTN_BACKEND.TORCH_NATIVE):
+        assert engine.generate("hello", max_tokens=4, **GREEDY) == plain
+    with (
+        attn_backend(ATTN_BACKEND.CUDA, strict=True),
+        pytest.raises(BackendUnavailableError),
+    ):
+        engine.generate("hello", max_tokens=4, **GREEDY)
+
+
+def test_stats_have_the_seeds_keys(engine):
+    stats = engine.get_stats()
+    for key in ("total_tasks", "total_tokens", "active_tasks", "waiting_queue"):
+        assert isinstance(stats[key], int)
+    assert stats["total_tasks"] > 0
+    assert stats["total_tokens"] > 0
+
+
+def test_a_full_queue_refuses_at_once(checkpoint):
+    """B059: one runs, two wait, seven of ten are refused with a time to come back."""
+    with open_engine(checkpoint, max_batch_size=1, max_queue=2) as engine:
+        accepted, refused = [], []
+        for i in range(10):
+            try:
+                accepted.append(
+                    engine.submit(GenerationRequest(prompt=f"{i}", max_tokens=200, **GREEDY))
+                )
+            except QueueFullError as error:
+                refused.append(error)
+        assert len(refused) >= 7
+        assert all(1.0 <= error.retry_after <= 60.0 for error in refused)
+        for handle in accepted:
+            assert list(handle)[-1].reason is FinishReason.LENGTH
+        assert engine.generate("again", max_tokens=1)
+
+
+def test_a_small_pool_preempts_and_changes_no_text(checkpoint):
+    """B015, B031: constant preemption, and every text is that of its solo run."""
+    prompts = [f"request {i} " * (i % 3 + 1) for i in range(12)]
+    with open_engine(checkpoint) as engine:
+        alone = [engine.generate(p, max_tokens=40, **GREEDY) for p in prompts]
+    with open_engine(checkpoint, n_tokens=120, max_step_tokens=16, max_batch_size=6) as engine:
+        assert engine.generate(prompts, max_tokens=40, **GREEDY) == alone
+        assert engine.get_stats()["preemptions"] > 0
+        pages = engine.get_stats()["pages"]
+        assert pages["free"] + pages["cached"] == pages["total"]
+        check_invariants(engine._parts.pool)
+
+
+@pytest.mark.parametrize("page_size", [1, 16])
+@pytest.mark.parametrize("prefix_cache", [True, False])
+def test_page_size_and_prefix_cache_change_no_text(engine, checkpoint, page_size, prefix_cache):
+    prompts = ["same start, first end", "same start, second end"] * 2
+    expected = [engine.generate(p, max_tokens=8, **GREEDY) for p in prompts]
+    config = EngineConfig(model=str(checkpoint), page_size=page_size, prefix_cache=prefix_cache)
+    with InferenceEngine(config=config) as other:
+        assert [other.generate(p, max_tokens=8, **GREEDY) for p in prompts] == expected
+        assert (other.get_stats()["cached_tokens"] > 0) is prefix_cache
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_every_precision_runs_on_a_cpu(checkpoint, dtype):
+    """B187."""
+    with open_engine(checkpoint, dtype=dtype) as engine:
+        assert engine.info.dtype == dtype
+        events = list(engine.submit(GenerationRequest(prompt="x", max_tokens=3, **GREEDY)))
+        assert not any(isinstance(event, Failed) for event in events)
+
+
+def test_shutdown_lets_running_requests_finish(checkpoint):
+    engine = open_engine(checkpoint)
+    handle = engine.submit(GenerationRequest(prompt="hello", max_tokens=30, **GREEDY))
+    engine.shutdown(timeout=60)
+    assert list(handle)[-1].reason is FinishReason.LENGTH
+    with pytest.raises(EngineUnavailableError):
+        engine.generate("late")
+    assert not engine.is_healthy
+    engine.shutdown()
+
+
+def test_shutdown_without_time_aborts(checkpoint):
+    before = set(threading.enumerate())
+    engine = open_engine(checkpoint)
+    handle = engine.submit(GenerationRequest(prompt="hello", max_tokens=240, **GREEDY))
+    engine.shutdown()
+    assert list(handle)[-1].reason in (FinishReason.ABORTED, FinishReason.LENGTH)
+    assert set(threading.enumerate()) == before
+    assert engine._parts.pool.num_in_use_pages == 0
+
+
+def test_a_wrong_path_is_one_sentence():
+    with pytest.raises(ModelNotFoundError, match="no/such/model"):
+        InferenceEngine("/no/such/model")
+
+
+def test_importing_the_package_brings_no_torch():
+    code = (
+        "import sys, astrai_engine, astrai_engine.scheduler, astrai_engine.request, "
+        "astrai_engine.events, astrai_engine.config, astrai_engine.loading.source; "
+        "assert 'torch' not in sys.modules, 'torch was imported'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_an_idle_engine_costs_nothing(engine):
+    before = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - before < 0.1

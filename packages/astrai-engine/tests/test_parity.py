@@ -1,0 +1,77 @@
+"""The embedded model generates what transformers generates from the same file."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from astrai_engine.loading import load_model, resolve_source
+from astrai_engine.tokenizer import encode_chat
+
+NUM_NEW_TOKENS = 64
+QUESTIONS = [
+    "What is the capital of France?",
+    "Write a haiku about the sea.",
+    "Explain photosynthesis to a child.",
+    "List the first ten prime numbers.",
+    "Write a Python function that reverses a string.",
+    "Translate 'good morning' into German.",
+    "Why is the sky blue?",
+    "Tell me a story about a dragon who is afraid of fire, and how a small mouse helped it.",
+]
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    source = resolve_source(None)
+    return load_model(source, device=torch.device("cpu"), dtype=torch.float32)
+
+
+@pytest.fixture(scope="module")
+def reference(quick_transformers):
+    """What transformers makes of the same file."""
+    path = Path(resolve_source(None).location)
+    return AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=torch.float32
+    ).eval()
+
+
+def generate(runner, prompts):
+    """Greedy tokens of all prompts, decoded together."""
+    answers = {name: [] for name in prompts}
+    last = torch.tensor([len(ids) for ids in prompts.values()]).cumsum(0) - 1
+    logits = runner.step(prompts, logit_rows=last)
+    for _ in range(NUM_NEW_TOKENS):
+        for answer, token_id in zip(answers.values(), logits.argmax(-1).tolist(), strict=True):
+            answer.append(token_id)
+        logits = runner.step({name: answer[-1:] for name, answer in answers.items()})
+    return answers
+
+
+@pytest.mark.slow
+def test_greedy_tokens_equal_transformers(loaded, reference, paged):
+    """By induction: each token is the one transformers likes best after those before it."""
+    prompts = {
+        question: encode_chat(
+            loaded.chat_template, loaded.tokenizer, [{"role": "user", "content": question}]
+        )
+        for question in QUESTIONS
+    }
+    answers = generate(paged(loaded.model, max_seq_len=256), prompts)
+    for question, answer in answers.items():
+        ids = torch.tensor([prompts[question] + answer])
+        with torch.inference_mode():
+            logits = reference(ids, logits_to_keep=NUM_NEW_TOKENS + 1).logits[0, :-1]
+        assert logits.argmax(-1).tolist() == answer
+
+
+@pytest.mark.slow
+def test_logits_equal_transformers(loaded, reference, paged):
+    """Prefilled in two chunks."""
+    ids = loaded.tokenizer.encode("The quick brown fox jumps over", add_special_tokens=True)
+    runner = paged(loaded.model)
+    logits = torch.cat([runner.step({"a": ids[:3]}), runner.step({"a": ids[3:]})])
+    with torch.inference_mode():
+        expected = reference(torch.tensor([ids])).logits[0]
+    torch.testing.assert_close(logits, expected, rtol=0, atol=5e-4)
