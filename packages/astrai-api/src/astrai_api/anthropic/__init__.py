@@ -1,0 +1,5 @@
+"""The Anthropic protocol."""
+
+from astrai_api.anthropic.routes import router
+
+__all__ = ["router"]

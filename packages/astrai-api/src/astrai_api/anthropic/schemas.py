@@ -1,0 +1,48 @@
+"""Request models of the Anthropic protocol."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from astrai_api.served_models import DEFAULT_MODEL
+from astrai_api.wire import Bool, Float, Int, Nullable, WireModel
+
+
+class ContentBlock(WireModel):
+    """One block of content; what each type holds is checked when it is used."""
+
+    type: str
+    text: Nullable[str] = ""
+    id: Nullable[str] = ""
+    name: Nullable[str] = ""
+    input: Nullable[dict[str, Any]] = Field(default_factory=dict)
+    tool_use_id: Nullable[str] = ""
+    content: str | list["ContentBlock"] | dict[str, Any] | None = None
+
+
+class AnthropicMessage(WireModel):
+    """One message of the conversation."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str | list[ContentBlock]
+
+
+class MessagesRequest(WireModel):
+    """Body of ``POST /v1/messages``.
+
+    Fields that are not declared are ignored.
+    """
+
+    model: Nullable[str] = DEFAULT_MODEL
+    messages: list[AnthropicMessage]
+    system: str | list[ContentBlock] | None = None
+    max_tokens: Nullable[Annotated[Int, Field(ge=0)]] = 1024
+    temperature: Nullable[Annotated[Float, Field(ge=0.0, le=2.0)]] = 1.0
+    top_p: Nullable[Annotated[Float, Field(ge=0.0, le=1.0)]] = 1.0
+    top_k: Nullable[Annotated[Int, Field(ge=-1)]] = 50
+    stream: Nullable[Bool] = False
+    stop_sequences: Nullable[list[Any]] = Field(default_factory=list)
+    tools: Nullable[list[dict[str, Any]]] = Field(default_factory=list)
+    tool_choice: dict[str, Any] | None = None
+    output_config: Nullable[dict[str, Any]] = Field(default_factory=dict)
+    mcp_servers: Nullable[list[Any]] = Field(default_factory=list)

@@ -1,0 +1,67 @@
+"""API keys: who may call, and whose cached prefixes a caller shares."""
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from astrai_api.errors import ApiError
+
+PUBLIC_PATHS = frozenset({"/health", "/ready"})
+
+
+def tenant_salt(scope: Scope) -> str | None:
+    """The digest of the caller's key when there are several keys: tenants share no prefixes."""
+    salt: str | None = scope.get("state", {}).get("tenant_salt")
+    return salt
+
+
+class AuthMiddleware:
+    """Refuses requests without a known key; health checks and CORS preflights need none.
+
+    Args:
+        app: the guarded app.
+        keys: the accepted keys, at least one.
+    """
+
+    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+        self._app = app
+        self._digests = [hashlib.sha256(key.encode()).hexdigest() for key in keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the request through, or answer 401."""
+        if scope["type"] == "http" and not _is_public(scope):
+            digest = self._authenticate(Headers(scope=scope))
+            if len(self._digests) > 1:
+                scope.setdefault("state", {})["tenant_salt"] = digest
+        await self._app(scope, receive, send)
+
+    def _authenticate(self, headers: Headers) -> str:
+        offered = _offered_keys(headers)
+        if not offered:
+            raise _unauthorized(
+                "This server needs an API key: send it as `Authorization: Bearer KEY` "
+                "or `x-api-key: KEY`."
+            )
+        for key in offered:
+            digest = hashlib.sha256(key.encode("latin-1")).hexdigest()
+            # Every key is compared, in constant time: timing tells nothing about them.
+            if sum(hmac.compare_digest(digest, known) for known in self._digests):
+                return digest
+        raise _unauthorized("The API key is not one of this server's.")
+
+
+def _is_public(scope: Scope) -> bool:
+    return scope["path"] in PUBLIC_PATHS or scope["method"] == "OPTIONS"
+
+
+def _offered_keys(headers: Headers) -> list[str]:
+    scheme, _, credentials = headers.get("authorization", "").partition(" ")
+    bearer = credentials.strip() if scheme.lower() == "bearer" else ""
+    return [key for key in (bearer, headers.get("x-api-key", "").strip()) if key]
+
+
+def _unauthorized(message: str) -> ApiError:
+    return ApiError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})

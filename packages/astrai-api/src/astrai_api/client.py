@@ -1,0 +1,98 @@
+"""The small part of an engine that the API uses, as typing protocols.
+
+``astrai_engine.InferenceEngine`` fits it, ``astrai_api.testing.FakeEngine`` does, and so can any
+other engine: only requests go in, and only events come out.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol
+
+from astrai_engine.events import Event
+from astrai_engine.request import GenerationRequest
+
+
+class EngineInfo(Protocol):
+    """What an engine runs, for people and for ``/v1/models``."""
+
+    @property
+    def model(self) -> str:
+        """The model's own name."""
+
+    @property
+    def device(self) -> str:
+        """The device it runs on, such as ``cpu`` or ``cuda:0``."""
+
+    @property
+    def dtype(self) -> str:
+        """The type of weights and activations."""
+
+    @property
+    def backend(self) -> str:
+        """The attention backend."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Token slots in the K/V pool."""
+
+    @property
+    def page_size(self) -> int:
+        """Token slots in a page."""
+
+    @property
+    def max_seq_len(self) -> int:
+        """Tokens in a context, prompt and output together."""
+
+
+class RequestHandle(Protocol):
+    """One submitted request."""
+
+    @property
+    def request_id(self) -> str:
+        """The engine's own id, unique among all requests."""
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Tokens in the prompt."""
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        """Events until every choice has one ``Finished`` or ``Failed``."""
+
+    def abort(self) -> None:
+        """Stop the request and free what it holds; a no-op once it has ended."""
+
+
+class EngineClient(Protocol):
+    """An engine as the API sees it."""
+
+    @property
+    def name(self) -> str:
+        """The model's name for clients."""
+
+    @property
+    def info(self) -> EngineInfo:
+        """What the engine runs."""
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the engine can still serve requests."""
+
+    async def submit_async(self, request: GenerationRequest) -> RequestHandle:
+        """Render, tokenise and queue a request without blocking the event loop.
+
+        Raises:
+            RequestError: the request can never be served.
+            QueueFullError: too many requests are waiting.
+            EngineUnavailableError: the engine is shutting down or is lost.
+        """
+
+    def count_prompt_tokens(self, request: GenerationRequest) -> int:
+        """Tokens of the request's prompt. Renders and tokenises in the calling thread."""
+
+    def get_stats(self) -> Mapping[str, Any]:
+        """Counters of the scheduler."""
+
+    def begin_drain(self) -> None:
+        """Refuse new requests and let the running ones finish."""
+
+    def shutdown(self, timeout: float | None = None) -> None:
+        """Stop after at most ``timeout`` seconds; requests still running fail."""

@@ -1,0 +1,163 @@
+"""The two responses to a generation request: one JSON body, or a stream of events.
+
+Both are sent only when the first event is there, so a failure before it is a proper HTTP error;
+both abort the request the moment the client goes away.
+"""
+
+import asyncio
+import logging
+from abc import abstractmethod
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from astrai_api.builder import Choice, ResponseBuilder
+from astrai_api.client import RequestHandle
+from astrai_api.errors import to_api_error
+from astrai_api.sse import HEADERS, encode_json
+from astrai_api.tasks import run_until_disconnect, running
+from astrai_engine.errors import EngineUnavailableError, GenerationError
+from astrai_engine.events import Event, Failed, Finished, FinishReason, TokenDelta, Usage
+
+logger = logging.getLogger(__name__)
+
+PING_INTERVAL = 15.0
+"""Seconds of silence after which a stream sends a sign of life."""
+
+
+class _Choices:
+    """The answers of one request, filled event by event."""
+
+    def __init__(self) -> None:
+        self._choices: dict[int, Choice] = {}
+
+    def add(self, event: TokenDelta | Finished) -> None:
+        choice = self._choices.setdefault(event.index, Choice(event.index))
+        if isinstance(event, TokenDelta):
+            choice.add(event)
+        else:
+            choice.finished = event
+
+    def complete(self) -> list[Choice]:
+        """All choices in order.
+
+        Raises:
+            GenerationError: the events ended before every choice did.
+        """
+        choices = sorted(self._choices.values(), key=lambda choice: choice.index)
+        if not choices or any(choice.finished is None for choice in choices):
+            raise GenerationError("The engine ended the request before it was finished.")
+        return choices
+
+
+def _accept(event: Event) -> TokenDelta | Finished:
+    """Pass on the events of an answer, and raise those of a failure."""
+    match event:
+        case Failed(error=error):
+            raise error
+        case Finished(reason=FinishReason.ABORTED):
+            raise EngineUnavailableError("The server stopped this request; try again.")
+        case Finished(reason=FinishReason.ERROR):
+            raise GenerationError("The generation failed.")
+        case _:
+            return event
+
+
+class _GenerationResponse(Response):
+    """An ASGI response that lives as long as its request does."""
+
+    def __init__(self, handle: RequestHandle, builder: ResponseBuilder[Any]) -> None:
+        self.status_code = 200
+        self.background = None
+        self._handle = handle
+        self._builder = builder
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """Send the response; abort the request if that is cut short for any reason."""
+        try:
+            await run_until_disconnect(self._respond(send), receive)
+        finally:
+            self._handle.abort()
+
+    @abstractmethod
+    async def _respond(self, send: Send) -> None:
+        """Turn the events of the handle into the response."""
+
+
+class CollectedGeneration(_GenerationResponse):
+    """The whole answer as one JSON body."""
+
+    def __init__(self, handle: RequestHandle, builder: ResponseBuilder[Any]) -> None:
+        super().__init__(handle, builder)
+        self.init_headers({"content-type": "application/json"})
+
+    async def _respond(self, send: Send) -> None:
+        choices = _Choices()
+        async for event in self._handle:
+            choices.add(_accept(event))
+        body = encode_json(self._builder.format_response(choices.complete()))
+        self.headers["content-length"] = str(len(body))
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+class StreamedGeneration(_GenerationResponse):
+    """The answer as server-sent events.
+
+    The stream opens with the first event, or with the first keep-alive when the prompt takes
+    longer than that; a failure before it opens is raised, one after it becomes an error event.
+    """
+
+    def __init__(self, handle: RequestHandle, builder: ResponseBuilder[Any]) -> None:
+        super().__init__(handle, builder)
+        self.init_headers(HEADERS)
+        self._lock = asyncio.Lock()
+        self._open = False
+        self._last_sent = 0.0
+
+    async def _respond(self, send: Send) -> None:
+        async with running(self._keep_alive(send)):
+            closing = await self._stream(send)
+            await self._write(send, closing, Usage(0, 0, 0))
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _stream(self, send: Send) -> bytes:
+        """Send everything but the end, which is returned."""
+        choices = _Choices()
+        try:
+            async for event in self._handle:
+                event = _accept(event)
+                choices.add(event)
+                frames = b""
+                if isinstance(event, TokenDelta):
+                    frames = self._builder.format_chunk(event)
+                if frames or not self._open:
+                    await self._write(send, frames, event.usage)
+            return self._builder.format_stream_end(choices.complete())
+        except Exception as failure:
+            if not self._open:
+                raise
+            error = to_api_error(failure)
+            if error.code == "internal_error":
+                logger.exception("Request %s failed midway", self._handle.request_id)
+            return self._builder.format_stream_error(error)
+
+    async def _write(self, send: Send, frames: bytes, usage: Usage) -> None:
+        async with self._lock:
+            if not self._open:
+                self._open = True
+                frames = self._builder.format_stream_start(usage) + frames
+                start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+                await send(start)
+            await send({"type": "http.response.body", "body": frames, "more_body": True})
+            self._last_sent = asyncio.get_running_loop().time()
+
+    async def _keep_alive(self, send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        self._last_sent = loop.time()
+        prompt = Usage(self._handle.num_prompt_tokens, 0, 0)
+        while True:
+            await asyncio.sleep(self._last_sent + PING_INTERVAL - loop.time())
+            if loop.time() - self._last_sent >= PING_INTERVAL:
+                await self._write(send, self._builder.ping, prompt)

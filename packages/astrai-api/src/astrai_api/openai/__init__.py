@@ -1,0 +1,5 @@
+"""The OpenAI protocol."""
+
+from astrai_api.openai.routes import router
+
+__all__ = ["router"]

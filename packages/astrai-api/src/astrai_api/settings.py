@@ -1,0 +1,136 @@
+"""The server's settings: the one place of this package that reads the environment."""
+
+import logging
+import os
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic_core import PydanticCustomError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from astrai_engine.config import Dtype, EngineConfig, KVDtype
+from astrai_engine.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "ASTRAI_"
+
+_READ_BY_KERNELS = {"ASTRAI_NUM_THREADS", "ASTRAI_CACHE_DIR"}
+_SECRET = {"api_key"}
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+
+
+def _split(value: Any) -> Any:
+    if isinstance(value, str):
+        return tuple(item.strip() for item in value.split(",") if item.strip())
+    return value
+
+
+def _device(value: str) -> str:
+    if not _DEVICE.fullmatch(value):
+        raise PydanticCustomError("device", "Input should be auto, cpu, cuda or one like cuda:1")
+    return value
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Settings(BaseSettings):
+    """Values come from keyword arguments, then ``ASTRAI_*`` variables, then these defaults.
+
+    Attributes:
+        model: hub id, checkpoint folder or ``.gguf`` file; None is the embedded default.
+        served_model_name: names clients may use besides ``astrai``; ``*`` accepts any; empty is
+            the model's own.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
+        dtype: of weights and activations.
+        backend: attention backend. Checked here, read from the environment by astrai-kernels.
+        max_batch_size: requests running at once.
+        max_seq_len: tokens in a context.
+        page_size: token slots in a page.
+        n_tokens: token slots in the pool.
+        max_step_tokens: token budget of a step.
+        prefix_cache: reuse the pages of equal prefixes.
+        max_queue: waiting requests before new ones get 429.
+        kv_dtype: of the K/V cache.
+        api_key: accepted keys; empty lets everybody in.
+        cors_origins: origins whose pages may call the server; ``*`` is every one.
+        max_body_bytes: largest request body.
+        shutdown_timeout: seconds that running requests get to finish when the server stops.
+        request_timeout: seconds a request may take; None is no limit.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True
+    )
+
+    model: str | None = None
+    served_model_name: CommaSeparated = ()
+    device: Annotated[str, AfterValidator(_device)] = "auto"
+    dtype: Dtype = "auto"
+    backend: Annotated[Literal["auto", "torch_native", "cuda", "cpu"], BeforeValidator(_lower)] = (
+        "auto"
+    )
+    max_batch_size: Count = 32
+    max_seq_len: Count | None = None
+    page_size: Count = 16
+    n_tokens: Count | None = None
+    max_step_tokens: Count | None = None
+    prefix_cache: bool = True
+    max_queue: Count = 256
+    kv_dtype: KVDtype = "auto"
+    api_key: CommaSeparated = Field(default=(), repr=False)
+    cors_origins: CommaSeparated = ()
+    max_body_bytes: Count = 32 * 2**20
+    shutdown_timeout: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 30.0
+    request_timeout: Seconds | None = None
+
+    def engine_config(self) -> EngineConfig:
+        """The engine's part of the settings."""
+        return EngineConfig(
+            model=self.model,
+            device=self.device,
+            dtype=self.dtype,
+            kv_dtype=self.kv_dtype,
+            max_batch_size=self.max_batch_size,
+            max_seq_len=self.max_seq_len,
+            page_size=self.page_size,
+            n_tokens=self.n_tokens,
+            max_step_tokens=self.max_step_tokens,
+            prefix_cache=self.prefix_cache,
+            max_queue=self.max_queue,
+        )
+
+
+def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
+    """Settings from the environment; warns of ``ASTRAI_*`` variables nobody reads.
+
+    Args:
+        environ: where unknown variables are looked for.
+
+    Raises:
+        ConfigurationError: a value is wrong; the message names its variable.
+    """
+    known = {PREFIX + name.upper() for name in Settings.model_fields} | _READ_BY_KERNELS
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in known:
+            logger.warning("%s is not a setting of this version and is ignored.", name)
+    try:
+        return Settings()
+    except ValidationError as error:
+        raise ConfigurationError(" ".join(map(_sentence, error.errors()))) from None
+
+
+def _sentence(error: Any) -> str:
+    field = str(error["loc"][0])
+    given = "" if field in _SECRET else f", not {error['input']!r}"
+    reason = error["msg"].removeprefix("Input ").removesuffix(".")
+    return f"{PREFIX}{field.upper()} {reason}{given}."

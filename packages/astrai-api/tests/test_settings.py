@@ -1,0 +1,115 @@
+"""Settings: values, their errors, and what they mean for the engine."""
+
+import logging
+
+import pytest
+
+from astrai_api.settings import Settings, load_settings
+from astrai_engine.config import EngineConfig
+from astrai_engine.errors import ConfigurationError
+
+
+def test_defaults():
+    settings = load_settings({})
+    assert settings.model is None
+    assert settings.api_key == settings.served_model_name == settings.cors_origins == ()
+    assert settings.max_body_bytes == 32 * 1024 * 1024
+    assert settings.shutdown_timeout == 30
+    assert settings.request_timeout is None
+    assert settings.engine_config() == EngineConfig()
+
+
+VALUES = {
+    "MODEL": ("some/model", "some/model"),
+    "SERVED_MODEL_NAME": ("a, b,*", ("a", "b", "*")),
+    "DEVICE": ("cuda:1", "cuda:1"),
+    "DTYPE": ("bfloat16", "bfloat16"),
+    "BACKEND": ("CUDA", "cuda"),
+    "MAX_BATCH_SIZE": ("4", 4),
+    "MAX_SEQ_LEN": ("512", 512),
+    "PAGE_SIZE": ("1", 1),
+    "N_TOKENS": ("4096", 4096),
+    "MAX_STEP_TOKENS": ("256", 256),
+    "PREFIX_CACHE": ("0", False),
+    "MAX_QUEUE": ("9", 9),
+    "KV_DTYPE": ("float16", "float16"),
+    "API_KEY": ("k1,k2", ("k1", "k2")),
+    "CORS_ORIGINS": ("http://a", ("http://a",)),
+    "MAX_BODY_BYTES": ("1000", 1000),
+    "SHUTDOWN_TIMEOUT": ("2.5", 2.5),
+    "REQUEST_TIMEOUT": ("60", 60.0),
+}
+
+
+@pytest.fixture
+def environment(monkeypatch, caplog):
+    """Set ``ASTRAI_*`` variables and load."""
+
+    def load(**variables):
+        for name, value in variables.items():
+            monkeypatch.setenv(f"ASTRAI_{name}", value)
+        with caplog.at_level(logging.WARNING):
+            return load_settings()
+
+    return load
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_each_variable(environment, caplog, name):
+    raw, value = VALUES[name]
+    assert getattr(environment(**{name: raw}), name.lower()) == value
+    assert caplog.text == ""
+
+
+def test_every_field_is_covered():
+    assert {name.lower() for name in VALUES} == set(Settings.model_fields)
+
+
+def test_engine_gets_its_part(environment):
+    given = environment(**{name: raw for name, (raw, _) in VALUES.items()})
+    config = given.engine_config()
+    for name, (_, value) in VALUES.items():
+        if hasattr(config, name.lower()):
+            assert getattr(config, name.lower()) == value
+    assert config.model == "some/model"
+
+
+def test_empty_is_unset(environment):
+    settings = environment(API_KEY="", MODEL="", MAX_QUEUE="")
+    assert (settings.api_key, settings.model, settings.max_queue) == ((), None, 256)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MAX_QUEUE", "abc"),
+        ("MAX_BATCH_SIZE", "0"),
+        ("DEVICE", "gpu"),
+        ("DTYPE", "fp4"),
+        ("BACKEND", "magic"),
+        ("PREFIX_CACHE", "maybe"),
+        ("SHUTDOWN_TIMEOUT", "-1"),
+        ("REQUEST_TIMEOUT", "nan"),
+    ],
+)
+def test_bad_value_is_one_sentence_that_names_it(environment, name, value):
+    with pytest.raises(ConfigurationError) as caught:
+        environment(**{name: value})
+    message = str(caught.value)
+    assert message.startswith(f"ASTRAI_{name} should be ")
+    assert message.endswith(f", not {value!r}.")
+
+
+def test_several_bad_values_are_all_named(environment):
+    with pytest.raises(ConfigurationError, match=r"ASTRAI_DTYPE .*\. ASTRAI_MAX_QUEUE "):
+        environment(DTYPE="x", MAX_QUEUE="x")
+
+
+def test_unknown_variables_are_warned_of(environment, caplog):
+    environment(MAX_QUEU="3", NUM_THREADS="2", CACHE_DIR="/x")
+    assert "ASTRAI_MAX_QUEU is not a setting" in caplog.text
+    assert len(caplog.records) == 1
+
+
+def test_keys_are_not_shown():
+    assert "secret" not in repr(Settings(api_key=("secret",)))

@@ -1,0 +1,34 @@
+"""Frames of a stream."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from astrai_api.sse import COMMENT_PING, DONE, encode_event, encode_json
+
+
+def test_event():
+    assert encode_event({"a": "é"}) == b'data: {"a":"\\u00e9"}\n\n'
+    assert encode_event({"a": 1}, "ping") == b'event: ping\ndata: {"a":1}\n\n'
+
+
+@given(st.text())
+def test_any_text_is_one_line_to_any_reader(text):
+    frame = encode_event({"text": text}).decode("ascii")
+    assert len(frame.splitlines()) == 2
+    assert json.loads(frame.removeprefix("data: ")) == {"text": text}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_json_is_strict(value):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        encode_json([value])
+
+
+def test_a_reader_skips_pings_and_ends_at_done(parse_sse):
+    assert parse_sse(COMMENT_PING + encode_event(1) + COMMENT_PING + DONE) == [
+        (None, "1"),
+        (None, "[DONE]"),
+    ]

@@ -1,0 +1,123 @@
+"""The fake engine behaves as a real one does."""
+
+import asyncio
+
+import pytest
+
+from astrai_api.client import EngineClient
+from astrai_api.testing import FakeEngine, FakeInfo, Gate, Reply
+from astrai_engine.errors import EngineUnavailableError, GenerationError, PromptTooLongError
+from astrai_engine.events import Failed, Finished, FinishReason, TokenDelta, Usage
+from astrai_engine.request import GenerationRequest
+
+
+def ask(**fields):
+    return GenerationRequest(messages=[{"role": "user", "content": "Hello"}], **fields)
+
+
+async def events_of(engine, request):
+    return [event async for event in await engine.submit_async(request)]
+
+
+def text_of(events):
+    return "".join(event.text for event in events if isinstance(event, TokenDelta))
+
+
+def test_it_is_an_engine_to_the_api():
+    engine: EngineClient = FakeEngine()
+    assert engine.is_healthy
+
+
+async def test_text_then_its_end():
+    events = await events_of(FakeEngine(default="a b"), ask())
+    assert text_of(events) == "a b"
+    assert events[-1] == Finished(FinishReason.STOP, Usage(2, 0, 3))
+    assert [event.usage.completion_tokens for event in events] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("limit", "text"), [(1, "a"), (2, "a b")])
+async def test_max_tokens(limit, text):
+    events = await events_of(FakeEngine(default="a b"), ask(max_tokens=limit))
+    assert text_of(events) == text
+    assert events[-1] == Finished(FinishReason.LENGTH, Usage(2, 0, limit))
+
+
+@pytest.mark.parametrize(
+    ("stops", "text", "matched", "tokens"),
+    [
+        (["c"], "aa b", "c", 2),
+        (["dd", "b"], "aa ", "b", 2),
+        (["a b"], "a", "a b", 2),
+        (["aa"], "", "aa", 1),
+        (["zz"], "aa bcd", None, 3),
+    ],
+)
+async def test_stop_strings(stops, text, matched, tokens):
+    events = await events_of(FakeEngine(default="aa bcd"), ask(stop=stops))
+    assert text_of(events) == text
+    assert (events[-1].reason, events[-1].stop) == (FinishReason.STOP, matched)
+    assert events[-1].usage.completion_tokens == tokens
+
+
+async def test_replies_come_in_order_then_the_default():
+    engine = FakeEngine.scripted(Reply("one"), default=lambda request: f"{request.max_tokens}")
+    assert text_of(await events_of(engine, ask())) == "one"
+    assert text_of(await events_of(engine, ask(max_tokens=9))) == "9"
+    assert [request.max_tokens for request in engine.requests] == [None, 9]
+
+
+async def test_failure_midway():
+    events = await events_of(FakeEngine.scripted(Reply("a", GenerationError("no"))), ask())
+    assert isinstance(events[0], TokenDelta)
+    assert isinstance(events[1], Failed)
+    assert len(events) == 2
+
+
+async def test_every_choice_ends():
+    events = await events_of(FakeEngine(default="a"), ask(n=2))
+    assert [(event.index, type(event)) for event in events] == [
+        (0, TokenDelta),
+        (0, Finished),
+        (1, TokenDelta),
+        (1, Finished),
+    ]
+
+
+async def test_abort_opens_a_closed_gate():
+    handle = await FakeEngine.scripted(Reply("a", Gate(), "b")).submit_async(ask())
+    events = aiter(handle)
+    await anext(events)
+    handle.abort()
+    assert (await anext(events)).reason is FinishReason.ABORTED
+
+
+async def test_shutdown_fails_what_waits():
+    engine = FakeEngine.scripted(Reply(Gate()))
+    handle = await engine.submit_async(ask())
+    first = asyncio.ensure_future(anext(aiter(handle)))
+    await asyncio.sleep(0)
+    engine.shutdown()
+    assert isinstance((await first).error, EngineUnavailableError)
+
+
+async def test_refusals():
+    with pytest.raises(GenerationError):
+        await FakeEngine.scripted(Reply(refuse=GenerationError("no"))).submit_async(ask())
+    with pytest.raises(PromptTooLongError):
+        await FakeEngine(info=FakeInfo(max_seq_len=2)).submit_async(ask())
+    draining = FakeEngine()
+    draining.begin_drain()
+    with pytest.raises(EngineUnavailableError):
+        await draining.submit_async(ask())
+
+
+@pytest.mark.parametrize(
+    ("prompt", "count"),
+    [
+        ({"messages": [{"role": "user", "content": "two words"}]}, 3),
+        ({"prompt": "two words"}, 2),
+        ({"prompt_token_ids": [1, 2, 3, 4]}, 4),
+    ],
+)
+def test_prompt_tokens_are_words(prompt, count):
+    assert FakeEngine().count_prompt_tokens(GenerationRequest(**prompt)) == count
