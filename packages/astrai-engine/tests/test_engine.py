@@ -21,7 +21,7 @@ from astrai_engine.errors import (
     PromptTooLongError,
     QueueFullError,
 )
-from astrai_engine.events import Failed, Finished, FinishReason, TokenDelta
+from astrai_engine.events import Failed, Finished, FinishReason, PromptLogprobs, TokenDelta
 from astrai_kernels import ATTN_BACKEND, BackendUnavailableError, attn_backend
 from astrai_kvcache.testing import check_invariants
 
@@ -213,6 +213,84 @@ def test_a_forced_token_and_logprobs(engine):
     assert [entry.token_id for entry in entries] == [70] * 3
     assert all(len(entry.top) == 2 and entry.top[0].logprob >= entry.logprob for entry in entries)
     assert b"".join(e.token_bytes for e in entries) == engine.tokenizer.token_bytes(70) * 3
+
+
+def score(engine, prompt, **parameters):
+    """The prompt's own log-probabilities, and the other events."""
+    request = GenerationRequest(prompt=prompt, prompt_logprobs=2, **GREEDY, **parameters)
+    first, *rest = list(engine.submit(request))
+    assert isinstance(first, PromptLogprobs)
+    return first.entries, rest
+
+
+def test_prompt_logprobs_are_those_of_the_generated_tokens(engine):
+    """What the model thought of its own answer is the same when the answer is the prompt."""
+    prompt = "score me please"
+    asked = GenerationRequest(prompt=prompt, max_tokens=8, logprobs=True, top_logprobs=2, **GREEDY)
+    events = list(engine.submit(asked))
+    generated = [entry for e in events if isinstance(e, TokenDelta) for entry in e.logprobs]
+    ids = engine.tokenizer.encode(prompt, add_special_tokens=False)
+    ids += [entry.token_id for entry in generated]
+    request = GenerationRequest(prompt_token_ids=ids, prompt_logprobs=2, max_tokens=1, **GREEDY)
+    scored = next(iter(engine.submit(request))).entries
+    assert scored[0] is None
+    assert [e.token_id for e in scored[-8:]] == [e.token_id for e in generated]
+    assert [e.logprob for e in scored[-8:]] == pytest.approx(
+        [e.logprob for e in generated], abs=1e-4
+    )
+    assert [[t.token_id for t in e.top] for e in scored[-8:]] == [
+        [t.token_id for t in e.top] for e in generated
+    ]
+
+
+def test_prompt_logprobs_do_not_depend_on_the_cache_or_on_chunks(engine, checkpoint):
+    """B022: the second time nothing is taken from the cache, and nothing is missing."""
+    prompt = "a prompt that is longer than several pages of four tokens"
+    entries, _ = score(engine, prompt, max_tokens=1)
+    again, rest = score(engine, prompt, max_tokens=1)
+    assert rest[-1].usage.cached_tokens == 0
+    assert len(entries) == len(again) == rest[-1].usage.prompt_tokens
+    with open_engine(checkpoint, max_step_tokens=32) as chunked:
+        in_chunks, _ = score(chunked, prompt, max_tokens=1)
+    for other in (again, in_chunks):
+        assert [e.logprob for e in other[1:]] == pytest.approx(
+            [e.logprob for e in entries[1:]], abs=1e-4
+        )
+
+
+def test_a_prompt_can_be_scored_without_generating(engine):
+    """B047."""
+    entries, rest = score(engine, "just score", max_tokens=0)
+    assert len(entries) == len("just score")
+    assert [type(event) for event in rest] == [Finished]
+    assert rest[0].reason is FinishReason.LENGTH
+    assert rest[0].usage.completion_tokens == 0
+
+
+def test_a_step_trace_shows_what_ran(engine, tmp_path):
+    engine.start_trace()
+    engine.generate(["one prompt", "another prompt"], max_tokens=5, **GREEDY)
+    trace = engine.stop_trace()
+    records = trace.records
+    assert sum(r.num_prompt_tokens for r in records) <= 24
+    assert max(r.num_decoding for r in records) == 2
+    assert {"schedule", "bind", "forward", "sample", "commit", "emit"} == set(records[0].phases)
+    trace.save(tmp_path / "trace.json")
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    engine.generate("untraced", max_tokens=1)
+    assert trace.records == records
+    assert engine.stop_trace().records == []
+
+
+def test_a_batch_runs_in_order_and_survives_bad_requests(engine):
+    requests = [GenerationRequest(prompt=f"p{i}", max_tokens=3, **GREEDY) for i in range(100)]
+    requests.insert(50, GenerationRequest(prompt="x" * 500))
+    results = engine.run_batch(requests, progress=False)
+    assert [r.index for r in results] == list(range(101))
+    assert "prompt is too long" in results[50].error
+    good = [r for r in results if r.error is None]
+    assert len(good) == 100
+    assert good[0].texts[0] == engine.generate("p0", max_tokens=3, **GREEDY)
 
 
 def test_closing_a_stream_frees_its_pages(engine):

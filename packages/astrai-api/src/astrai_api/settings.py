@@ -17,7 +17,6 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "ASTRAI_"
 
-_READ_BY_KERNELS = {"ASTRAI_NUM_THREADS", "ASTRAI_CACHE_DIR"}
 _SECRET = {"api_key"}
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
@@ -119,7 +118,7 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     Raises:
         ConfigurationError: a value is wrong; the message names its variable.
     """
-    known = {PREFIX + name.upper() for name in Settings.model_fields} | _READ_BY_KERNELS
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
     for name in sorted(environ):
         if name.startswith(PREFIX) and name not in known:
             logger.warning("%s is not a setting of this version and is ignored.", name)

@@ -8,10 +8,11 @@
 import asyncio
 import itertools
 import secrets
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from time import monotonic
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
@@ -25,6 +26,7 @@ from astrai_engine.events import Failed, TokenDelta
 from astrai_engine.generation import Generation
 from astrai_engine.handle import AsyncRequestHandle, RequestHandle, SyncRequestHandle
 from astrai_engine.loop import InferenceScheduler
+from astrai_engine.offline import BatchResult, run_batch
 from astrai_engine.request import GenerationRequest
 from astrai_engine.result import GenerateResult
 from astrai_engine.sequence import Sequence as TokenSequence
@@ -156,6 +158,38 @@ class InferenceEngine:
                     yield event.text
         finally:
             handle.abort()
+
+    def run_batch(
+        self,
+        requests: Iterable[GenerationRequest],
+        *,
+        results_path: str | Path | None = None,
+        progress: bool = True,
+    ) -> list[BatchResult]:
+        """Run any number of requests and give their results in order.
+
+        A request that is refused or fails gets a result that says so; the others go on.
+
+        Args:
+            requests: what to run.
+            results_path: JSON lines file that each result is appended to; a batch that was
+                interrupted resumes from it.
+            progress: show a progress bar on standard error.
+        """
+
+        def submit(request: GenerationRequest, sink: EventSink) -> str:
+            request_id = f"req-{next(self._numbers)}"
+            self._start(request, self._parts.prompts.encode(request), request_id, sink)
+            return request_id
+
+        return run_batch(
+            submit,
+            self.abort,
+            requests,
+            window=2 * self.info.max_batch_size,
+            results_path=None if results_path is None else Path(results_path),
+            progress=progress,
+        )
 
     # ---- events ----
 

@@ -5,8 +5,8 @@ needs a single token), then the prompts of waiting ones in chunks, so a long pro
 the streams. There is no separate prefill and decode: a sequence simply has uncomputed tokens.
 
 When pages run out the sequence that is last in order (the newest, where each step of ``priority``
-counts as some seconds) gives its pages back and waits again, ahead of newer ones. The first in order is never
-the victim while another runs, so it always advances, and with it every request.
+counts as some seconds) gives its pages back and waits again, ahead of newer ones. The first in
+order is never the victim while another runs, so it always advances, and with it every request.
 """
 
 from bisect import insort

@@ -105,7 +105,7 @@ class ChatCompletionRequest(WireModel):
     seed: Int64 | None = None
     user: str | None = None
     tools: Nullable[list[ToolDef]] = Field(default_factory=list)
-    tool_choice: str | dict[str, Any] | None = None
+    tool_choice: Nullable[str | dict[str, Any]] = "auto"
     response_format: dict[str, Any] | None = None
     cache_salt: str | None = None
     chat_template_kwargs: Nullable[dict[str, Any]] = Field(default_factory=dict)
