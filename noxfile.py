@@ -35,7 +35,7 @@ def lint(session: nox.Session) -> None:
     fix = "--fix" in session.posargs
     session.run("ruff", "check", *(["--fix"] if fix else []), ".")
     session.run("ruff", "format", *([] if fix else ["--check"]), ".")
-    session.run("codespell", "packages", "tests", "docs", "README.md", "CONTRIBUTING.md")
+    session.run("codespell", "packages", "tests", "docs", *map(str, ROOT.glob("*.md")))
 
 
 @nox.session
