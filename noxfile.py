@@ -83,6 +83,13 @@ def gpu(session: nox.Session) -> None:
 
 
 @nox.session
+def soak(session: nox.Session) -> None:
+    """Long random loads."""
+    sync(session, "--package", "astrai-engine", "--group", "test")
+    session.run("pytest", "-m", "soak", "-s", "packages/astrai-engine/tests", *session.posargs)
+
+
+@nox.session
 def build(session: nox.Session) -> None:
     """Build every wheel, install each in a clean environment without the workspace, import it."""
     wheels = ROOT / "dist"

@@ -1,11 +1,15 @@
 """Fixtures that several modules' tests share."""
 
 import functools
+import json
 from unittest import mock
 
 import gguf
 import pytest
+import tokenizers
 import torch
+from tokenizers import decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from astrai_engine.loading.gguf_file import FastReader
 from astrai_kernels import TorchNativeBackend
@@ -77,3 +81,39 @@ def quick_transformers():
         mock.patch.object(gguf, "get_tensor_name_map", names),
     ):
         yield
+
+
+CHAT_TEMPLATE = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory):
+    """A random two-layer Llama over bytes, as Hugging Face would save it."""
+    folder = tmp_path_factory.mktemp("tiny-llama")
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = tokenizers.Tokenizer(models.BPE({c: i for i, c in enumerate(alphabet)}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(["<|end|>", "<|user|>", "<|assistant|>"])
+    backend.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"eos_token": "<|end|>", "chat_template": CHAT_TEMPLATE})
+    )
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=backend.get_vocab_size(),
+        hidden_size=48,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        initializer_range=0.4,
+        eos_token_id=256,
+        bos_token_id=None,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder

@@ -8,10 +8,6 @@ import threading
 import time
 
 import pytest
-import tokenizers
-import torch
-from tokenizers import decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from astrai_engine import EngineConfig, GenerateResult, GenerationRequest, InferenceEngine
 from astrai_engine.errors import (
@@ -25,41 +21,12 @@ from astrai_engine.events import Failed, Finished, FinishReason, PromptLogprobs,
 from astrai_kernels import ATTN_BACKEND, BackendUnavailableError, attn_backend
 from astrai_kvcache.testing import check_invariants
 
-TEMPLATE = (
-    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
 GREEDY = {"temperature": 0.0, "ignore_eos": True}
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    """A random two-layer Llama over bytes, as Hugging Face would save it."""
-    folder = tmp_path_factory.mktemp("tiny-llama")
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    backend = tokenizers.Tokenizer(models.BPE({c: i for i, c in enumerate(alphabet)}, []))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens(["<|end|>", "<|user|>", "<|assistant|>"])
-    backend.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps({"eos_token": "<|end|>", "chat_template": TEMPLATE})
-    )
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=backend.get_vocab_size(),
-        hidden_size=48,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=6,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-        initializer_range=0.4,
-        eos_token_id=256,
-        bos_token_id=None,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    return folder
+def checkpoint(tiny_checkpoint):
+    return tiny_checkpoint
 
 
 def open_engine(checkpoint, **settings):

@@ -1,0 +1,106 @@
+"""How much a long prompt delays the streams that are already running.
+
+    python packages/astrai-engine/benchmarks/stream_gap.py [--prompt 4096] [--plot gap.svg]
+
+Eight streams decode; a long prompt arrives. Prints the median gap between tokens before it, and
+the longest gap of any stream while it runs, for the automatic budget and, as the peer, for a
+fixed one that lets the prompt fill every step.
+"""
+
+import argparse
+import statistics
+import threading
+import time
+
+from astrai_engine import EngineConfig, GenerationRequest, InferenceEngine
+from astrai_engine.events import TokenDelta
+
+NUM_STREAMS = 8
+LEAD_TOKENS = 24
+
+
+class Stream:
+    """Reads one request and notes when each piece of text came."""
+
+    def __init__(self, engine: InferenceEngine, number: int) -> None:
+        request = GenerationRequest(
+            prompt=f"A tale of number {number}:", temperature=0.0, ignore_eos=True
+        )
+        self.times: list[float] = []
+        self.handle = engine.submit(request)
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        for event in self.handle:
+            if isinstance(event, TokenDelta):
+                self.times.append(time.perf_counter())
+
+    def stop(self) -> None:
+        self.handle.abort()
+        self._thread.join()
+
+
+def measure(max_step_tokens: int | None, num_prompt_tokens: int):
+    """Gaps of all streams as (time since the prompt came, seconds); and when the prompt ended."""
+    config = EngineConfig(max_step_tokens=max_step_tokens, max_batch_size=NUM_STREAMS + 1)
+    with InferenceEngine(config=config) as engine:
+        streams = [Stream(engine, i) for i in range(NUM_STREAMS)]
+        while min(len(stream.times) for stream in streams) < LEAD_TOKENS:
+            time.sleep(0.01)
+        word = engine.tokenizer.encode(" fox", add_special_tokens=False)
+        prompt = GenerationRequest(
+            prompt_token_ids=word * num_prompt_tokens, max_tokens=1, temperature=0.0
+        )
+        started = time.perf_counter()
+        for _ in engine.submit(prompt):
+            pass
+        ended = time.perf_counter()
+        for stream in streams:
+            stream.stop()
+    gaps = [
+        (after - started, after - before)
+        for stream in streams
+        for before, after in zip(stream.times[2:], stream.times[3:], strict=False)
+    ]
+    return gaps, ended - started
+
+
+def report(name: str, gaps, seconds: float) -> None:
+    before = statistics.median(gap for at, gap in gaps if at < 0)
+    during = [gap for at, gap in gaps if 0 <= at <= seconds]
+    print(
+        f"{name}: median step {before * 1e3:.0f} ms; while the prompt runs ({seconds:.1f} s) "
+        f"median {statistics.median(during) * 1e3:.0f} ms, longest {max(during) * 1e3:.0f} ms "
+        f"= {max(during) / before:.2f} x the median step"
+    )
+
+
+def plot(path: str, results) -> None:
+    from matplotlib import pyplot as plt  # noqa: PLC0415 - only for the plot
+
+    figure, axes = plt.subplots(len(results), sharex=True, figsize=(8, 5))
+    for axis, (name, (gaps, seconds)) in zip(axes, results.items(), strict=True):
+        axis.scatter([at for at, _ in gaps], [gap * 1e3 for _, gap in gaps], s=4)
+        axis.axvspan(0, seconds, alpha=0.12)
+        axis.set(title=name, ylabel="gap, ms", ylim=(0, None))
+    axes[-1].set_xlabel("seconds since the long prompt came (shaded while it is computed)")
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prompt", type=int, default=4096)
+    parser.add_argument("--plot")
+    arguments = parser.parse_args()
+    results = {}
+    for name, budget in (("automatic budget", None), ("fixed budget of 512", 512)):
+        results[name] = measure(budget, arguments.prompt)
+        report(name, *results[name])
+    if arguments.plot:
+        plot(arguments.plot, results)
+
+
+if __name__ == "__main__":
+    main()
