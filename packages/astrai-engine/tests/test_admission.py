@@ -51,3 +51,29 @@ def test_waiting_for_the_last_one_to_leave():
     leaving.start()
     assert admission.wait_empty(20)
     leaving.join()
+
+
+def test_waiting_for_room():
+    admission = Admission(max_batch_size=1, max_queue=0)
+    admission.enter(1, 1.0)
+    entered = threading.Event()
+
+    def enter():
+        admission.enter(1, 1.0, wait=True)
+        entered.set()
+
+    waiting = threading.Thread(target=enter)
+    waiting.start()
+    assert not entered.wait(0.05)
+    admission.leave()
+    assert entered.wait(20)
+    waiting.join()
+
+
+def test_nobody_waits_for_room_that_never_comes():
+    admission = Admission(max_batch_size=1, max_queue=1)
+    with pytest.raises(QueueFullError):
+        admission.enter(3, 1.0, wait=True)
+    admission.close()
+    with pytest.raises(EngineUnavailableError):
+        admission.enter(1, 1.0, wait=True)

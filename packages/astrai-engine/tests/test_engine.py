@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -42,6 +43,7 @@ def engine(checkpoint):
 
 
 def test_every_form_of_generate_gives_the_same_text(engine):
+    """B066: streamed or not, to the last token."""
     alone = engine.generate("hello", max_tokens=8, **GREEDY)
     other = engine.generate("other", max_tokens=8, **GREEDY)
     assert isinstance(alone, str)
@@ -107,6 +109,37 @@ def test_a_repeated_prompt_hits_the_cache_and_gives_the_same_text(engine):
         texts = ["".join(e.text for e in es if isinstance(e, TokenDelta)) for es in (first, second)]
         assert texts[0] == texts[1]
         assert second[-1].usage.cached_tokens == (length - 1) // 4 * 4
+
+
+def test_a_prefix_hit_gives_the_logits_of_a_full_computation(engine):
+    """B018: the new rows attend to the cached ones."""
+    request = GenerationRequest(
+        prompt="cached pages, then a suffix", max_tokens=6, logprobs=True, top_logprobs=5, **GREEDY
+    )
+    cold, warm = (list(engine.submit(request)) for _ in range(2))
+    assert (cold[-1].usage.cached_tokens, warm[-1].usage.cached_tokens) == (0, 24)
+    values = [
+        [top.logprob for e in events[:-1] for entry in e.logprobs for top in entry.top]
+        for events in (cold, warm)
+    ]
+    assert len(values[0]) == 30
+    assert values[1] == pytest.approx(values[0], abs=1e-4)
+
+
+def test_counters_only_grow(engine):
+    """B208: an abort before the first token and a whole prompt in the cache."""
+    keys = ("total_tasks", "total_tokens", "prompt_tokens", "cached_tokens", "steps")
+    seen = [engine.get_stats()]
+    request = GenerationRequest(prompt="sixteen letters.", max_tokens=1, **GREEDY)
+    for _ in range(2):
+        list(engine.submit(request))
+        seen.append(engine.get_stats())
+    handle = engine.submit(request)
+    handle.abort()
+    list(handle)
+    seen.append(engine.get_stats())
+    for before, after in pairwise(seen):
+        assert all(after[key] >= before[key] >= 0 for key in keys)
 
 
 def test_the_next_turn_of_a_conversation_reuses_the_answer(engine):
@@ -182,6 +215,20 @@ def test_a_forced_token_and_logprobs(engine):
     assert b"".join(e.token_bytes for e in entries) == engine.tokenizer.token_bytes(70) * 3
 
 
+def test_logprobs_with_a_control_token_forced(engine):
+    """B094: it ends the text, and has no entry."""
+    request = GenerationRequest(
+        prompt="x", logit_bias={256: 100.0}, logprobs=True, top_logprobs=3, max_tokens=5
+    )
+    (event,) = list(engine.submit(request))
+    assert event.reason is FinishReason.STOP
+    spelled = GenerationRequest(
+        prompt="x", logit_bias={257: 100.0}, logprobs=True, top_logprobs=3, max_tokens=2
+    )
+    (event,) = list(engine.submit(spelled))
+    assert event.reason is FinishReason.LENGTH
+
+
 def score(engine, prompt, **parameters):
     """The prompt's own log-probabilities, and the other events."""
     request = GenerationRequest(prompt=prompt, prompt_logprobs=2, **GREEDY, **parameters)
@@ -236,7 +283,7 @@ def test_a_prompt_can_be_scored_without_generating(engine):
 
 def test_a_step_trace_shows_what_ran(engine, tmp_path):
     engine.start_trace()
-    engine.generate(["one prompt", "another prompt"], max_tokens=5, **GREEDY)
+    engine.generate(["one prompt", "another prompt"], max_tokens=60, **GREEDY)
     trace = engine.stop_trace()
     records = trace.records
     assert sum(r.num_prompt_tokens for r in records) <= 24
@@ -359,6 +406,12 @@ def test_a_full_queue_refuses_at_once(checkpoint):
         for handle in accepted:
             assert list(handle)[-1].reason is FinishReason.LENGTH
         assert engine.generate("again", max_tokens=1)
+
+
+def test_a_list_of_prompts_may_be_longer_than_the_queue(checkpoint):
+    with open_engine(checkpoint, max_batch_size=2, max_queue=1) as engine:
+        texts = engine.generate([f"prompt {i}" for i in range(12)], max_tokens=2, **GREEDY)
+        assert len(texts) == 12
 
 
 def test_a_small_pool_preempts_and_changes_no_text(checkpoint):

@@ -153,7 +153,7 @@ def stress(model, count, *, n_tokens, max_words, max_tokens, seed=0):
 
 
 def test_a_random_load_leaves_nothing_behind(tiny_checkpoint):
-    """B015, B016, B025, B037, B041."""
+    """B015, B016, B025, B037, B041, B213."""
     stress(str(tiny_checkpoint), 150, n_tokens=320, max_words=12, max_tokens=24)
 
 

@@ -6,14 +6,11 @@
 """
 
 import asyncio
-import itertools
-import secrets
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
@@ -23,15 +20,13 @@ from astrai_engine.config import EngineConfig
 from astrai_engine.delivery import EventSink
 from astrai_engine.errors import InvalidRequestError
 from astrai_engine.events import Failed, TokenDelta
-from astrai_engine.generation import Generation
 from astrai_engine.handle import AsyncRequestHandle, RequestHandle, SyncRequestHandle
+from astrai_engine.intake import Intake
 from astrai_engine.loop import InferenceScheduler
 from astrai_engine.offline import BatchResult, run_batch
 from astrai_engine.request import GenerationRequest
 from astrai_engine.result import GenerateResult
-from astrai_engine.sequence import Sequence as TokenSequence
 from astrai_engine.trace import StepTrace
-from astrai_kernels import requested_backend, select_backend
 
 _Handle = TypeVar("_Handle", bound=RequestHandle)
 
@@ -63,7 +58,7 @@ class InferenceEngine:
         self._loop = InferenceScheduler(
             parts.scheduler, parts.executor, on_closed=lambda _: self._admission.leave()
         )
-        self._numbers = itertools.count()
+        self._intake = Intake(parts, self._loop, self._admission)
         self._encoding = ThreadPoolExecutor(max_workers=2, thread_name_prefix="astrai-encode")
         self._loop.start()
 
@@ -178,8 +173,8 @@ class InferenceEngine:
         """
 
         def submit(request: GenerationRequest, sink: EventSink) -> str:
-            request_id = f"req-{next(self._numbers)}"
-            self._start(request, self._parts.prompts.encode(request), request_id, sink)
+            request_id = self._intake.new_id()
+            self._intake.start(request, self._intake.encode(request), request_id, sink)
             return request_id
 
         return run_batch(
@@ -201,8 +196,7 @@ class InferenceEngine:
             QueueFullError: too many requests wait.
             EngineUnavailableError: the engine is shutting down or lost.
         """
-        prompt_ids = self._parts.prompts.encode(request)
-        return self._open(request, prompt_ids, SyncRequestHandle)
+        return self._open(request, self._intake.encode(request), SyncRequestHandle)
 
     async def submit_async(self, request: GenerationRequest) -> AsyncRequestHandle:
         """Start a request from asyncio; templates and tokenisation run on another thread.
@@ -210,9 +204,9 @@ class InferenceEngine:
         Raises:
             As :meth:`submit`.
         """
-        self._admission.check(request.n)
+        self._intake.check(request)
         prompt_ids = await asyncio.get_running_loop().run_in_executor(
-            self._encoding, self._parts.prompts.encode, request
+            self._encoding, self._intake.encode, request
         )
         return self._open(request, prompt_ids, AsyncRequestHandle)
 
@@ -222,7 +216,7 @@ class InferenceEngine:
 
     def count_prompt_tokens(self, request: GenerationRequest) -> int:
         """How many tokens the prompt of a request has, without running it."""
-        return len(self._parts.prompts.encode(request))
+        return len(self._intake.encode(request))
 
     # ---- state ----
 
@@ -286,59 +280,14 @@ class InferenceEngine:
     def _open(
         self, request: GenerationRequest, prompt_ids: list[int], handle_type: type[_Handle]
     ) -> _Handle:
-        request_id = f"req-{next(self._numbers)}"
         handle = handle_type(
-            request_id,
+            self._intake.new_id(),
             num_prompt_tokens=len(prompt_ids),
             num_choices=request.n,
             abort=self.abort,
         )
-        self._start(request, prompt_ids, request_id, handle)
+        self._intake.start(request, prompt_ids, handle.request_id, handle)
         return handle
-
-    def _start(
-        self, request: GenerationRequest, prompt_ids: list[int], request_id: str, sink: EventSink
-    ) -> None:
-        choice = requested_backend()
-        select_backend(
-            self._parts.device, choice=choice
-        )  # a strict choice that can't run raises here
-        self._admission.enter(request.n, self._loop.counters.seconds_per_request)
-        seed = secrets.randbits(63) if request.seed is None else request.seed
-        arrival = next(self._numbers)
-        submitted_at = monotonic()
-        sequences: list[TokenSequence] = []
-        for index in range(request.n):
-            sequences.append(
-                TokenSequence(
-                    task_id=f"{request_id}.{index}",
-                    request_id=request_id,
-                    request=request,
-                    index=index,
-                    token_ids=list(prompt_ids),
-                    num_prompt_tokens=len(prompt_ids),
-                    max_tokens=self._parts.prompts.max_new_tokens(request, len(prompt_ids)),
-                    arrival=arrival,
-                    seed=seed,
-                    submitted_at=submitted_at,
-                    backend=choice,
-                    leader=sequences[0] if sequences else None,
-                )
-            )
-        generations = [
-            Generation(
-                sequence,
-                sink,
-                tokenizer=self.tokenizer,
-                eos_token_ids=self._parts.eos_token_ids,
-            )
-            for sequence in sequences
-        ]
-        try:
-            self._loop.submit(generations)
-        except BaseException:
-            self._admission.leave(request.n)
-            raise
 
     def _complete(
         self, requests: Sequence[GenerationRequest], cb: Callable[[str], None] | None
@@ -373,14 +322,15 @@ class InferenceEngine:
     def _collect(
         self, requests: Sequence[GenerationRequest], cb: Callable[[str], None] | None
     ) -> tuple[GenerateResult, list[str]]:
-        prompts = [self._parts.prompts.encode(request) for request in requests]
+        """Start requests whose texts one result collects; many wait for places in the queue."""
+        prompts = [self._intake.encode(request) for request in requests]
         result = GenerateResult(len(requests), cb=cb)
         sinks = [result.sink(index, request.n) for index, request in enumerate(requests)]
         request_ids: list[str] = []
         try:
             for request, prompt_ids, sink in zip(requests, prompts, sinks, strict=True):
-                request_id = f"req-{next(self._numbers)}"
-                self._start(request, prompt_ids, request_id, sink)
+                request_id = self._intake.new_id()
+                self._intake.start(request, prompt_ids, request_id, sink, wait=len(requests) > 1)
                 request_ids.append(request_id)
         except BaseException:
             for request_id in request_ids:

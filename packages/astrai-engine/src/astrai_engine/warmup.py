@@ -1,6 +1,6 @@
 """One prefill and one decode before the first request, so that it finds everything warm."""
 
-from astrai_engine.executor import ModelExecutor
+from astrai_engine.loop import StepExecutor
 from astrai_engine.request import GenerationRequest
 from astrai_engine.scheduler import ScheduledSequence
 from astrai_engine.sequence import Sequence
@@ -10,7 +10,7 @@ from astrai_kvcache import PagePool
 _NUM_TOKENS = 8
 
 
-def warm_up(executor: ModelExecutor, pool: PagePool) -> None:
+def warm_up(executor: StepExecutor, pool: PagePool) -> None:
     """Run two steps on an empty pool and leave it empty."""
     num_tokens = min(_NUM_TOKENS, pool.max_seq_len - 1)
     sequence = Sequence(

@@ -1,0 +1,112 @@
+"""Where requests enter: prompt to tokens, a place in the queue, one sequence a choice."""
+
+import itertools
+import secrets
+from time import monotonic
+
+from astrai_engine.admission import Admission
+from astrai_engine.assembly import EngineParts
+from astrai_engine.delivery import EventSink
+from astrai_engine.generation import Generation
+from astrai_engine.loop import InferenceScheduler
+from astrai_engine.request import GenerationRequest
+from astrai_engine.sequence import Sequence
+from astrai_kernels import requested_backend, select_backend
+
+
+class Intake:
+    """Turns requests into running generations.
+
+    Args:
+        parts: the engine's parts.
+        loop: runs the generations.
+        admission: bounds how many there are.
+    """
+
+    def __init__(self, parts: EngineParts, loop: InferenceScheduler, admission: Admission) -> None:
+        self._parts = parts
+        self._loop = loop
+        self._admission = admission
+        self._numbers = itertools.count()
+
+    def new_id(self) -> str:
+        """A request id that no other request of this engine has."""
+        return f"req-{next(self._numbers)}"
+
+    def check(self, request: GenerationRequest) -> None:
+        """Refuse now what :meth:`start` would refuse, before the prompt is tokenised.
+
+        Raises:
+            QueueFullError: too many requests wait.
+            EngineUnavailableError: the engine is shutting down.
+        """
+        self._admission.check(request.n)
+
+    def encode(self, request: GenerationRequest) -> list[int]:
+        """The prompt's token ids; slow enough to keep off an event loop.
+
+        Raises:
+            RequestError: the request can never be served as it stands.
+        """
+        return self._parts.prompts.encode(request)
+
+    def start(
+        self,
+        request: GenerationRequest,
+        prompt_ids: list[int],
+        request_id: str,
+        sink: EventSink,
+        *,
+        wait: bool = False,
+    ) -> None:
+        """Queue a request, with the attention backend that the caller's context asks for.
+
+        Args:
+            request: what to generate.
+            prompt_ids: its prompt, from :meth:`encode`.
+            request_id: from :meth:`new_id`.
+            sink: gets its events.
+            wait: block until the queue has a place, rather than refuse.
+
+        Raises:
+            QueueFullError: too many requests wait.
+            EngineUnavailableError: the engine is shutting down or lost.
+            BackendUnavailableError: the backend was chosen strictly and can't run.
+        """
+        choice = requested_backend()
+        # A strict choice that can't run here is refused before anything is queued.
+        select_backend(self._parts.device, choice=choice)
+        self._admission.enter(request.n, self._loop.counters.seconds_per_request, wait=wait)
+        sequences: list[Sequence] = []
+        seed = secrets.randbits(63) if request.seed is None else request.seed
+        arrival, submitted_at = next(self._numbers), monotonic()
+        for index in range(request.n):
+            sequences.append(
+                Sequence(
+                    task_id=f"{request_id}.{index}",
+                    request_id=request_id,
+                    request=request,
+                    index=index,
+                    token_ids=list(prompt_ids),
+                    num_prompt_tokens=len(prompt_ids),
+                    max_tokens=self._parts.prompts.max_new_tokens(request, len(prompt_ids)),
+                    arrival=arrival,
+                    seed=seed,
+                    submitted_at=submitted_at,
+                    backend=choice,
+                    leader=sequences[0] if sequences else None,
+                )
+            )
+        try:
+            self._loop.submit(self._generation(sequence, sink) for sequence in sequences)
+        except BaseException:
+            self._admission.leave(request.n)
+            raise
+
+    def _generation(self, sequence: Sequence, sink: EventSink) -> Generation:
+        return Generation(
+            sequence,
+            sink,
+            tokenizer=self._parts.tokenizer,
+            eos_token_ids=self._parts.eos_token_ids,
+        )
