@@ -6,6 +6,7 @@ import torch
 
 from astrai_engine.chunk_budget import ChunkBudget
 from astrai_engine.config import EngineConfig, EngineInfo
+from astrai_engine.constraint import GrammarCompiler, TokenMasks
 from astrai_engine.executor import ModelExecutor
 from astrai_engine.loading import LoadedModel, load_model, resolve_source
 from astrai_engine.placement import choose_device, choose_dtype
@@ -29,6 +30,7 @@ class EngineParts:
         device: where the model runs.
         tokenizer: the model's.
         prompts: turns requests into token ids.
+        grammars: compiles what generated text has to look like.
         eos_token_ids: tokens at which the model ends.
         pool: the K/V cache.
         scheduler: decides what runs.
@@ -39,6 +41,7 @@ class EngineParts:
     device: torch.device
     tokenizer: Tokenizer
     prompts: PromptEncoder
+    grammars: GrammarCompiler
     eos_token_ids: frozenset[int]
     pool: PagePool
     scheduler: Scheduler
@@ -63,7 +66,10 @@ def assemble(config: EngineConfig) -> EngineParts:
         config.max_batch_size, sizes.max_step_tokens, sizes.max_seq_len, device
     )
     eos_token_ids = loaded.defaults.eos_token_ids
-    executor = ModelExecutor(loaded.model, pool, workspace, Sampler(eos_token_ids))
+    vocab_size = loaded.config.vocab_size
+    executor = ModelExecutor(
+        loaded.model, pool, workspace, Sampler(eos_token_ids), TokenMasks(vocab_size)
+    )
     warm_up(executor, pool)
     return EngineParts(
         info=_info(config, loaded, sizes, device, dtype, kv_dtype),
@@ -72,9 +78,10 @@ def assemble(config: EngineConfig) -> EngineParts:
         prompts=PromptEncoder(
             loaded.tokenizer,
             loaded.chat_template,
-            vocab_size=loaded.config.vocab_size,
+            vocab_size=vocab_size,
             max_seq_len=sizes.max_seq_len,
         ),
+        grammars=GrammarCompiler(loaded.tokenizer, eos_token_ids, vocab_size),
         eos_token_ids=eos_token_ids,
         pool=pool,
         scheduler=Scheduler(

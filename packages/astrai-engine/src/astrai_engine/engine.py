@@ -21,7 +21,7 @@ from astrai_engine.delivery import EventSink
 from astrai_engine.errors import InvalidRequestError
 from astrai_engine.events import Failed, TokenDelta
 from astrai_engine.handle import AsyncRequestHandle, RequestHandle, SyncRequestHandle
-from astrai_engine.intake import Intake
+from astrai_engine.intake import Intake, Prepared
 from astrai_engine.loop import InferenceScheduler
 from astrai_engine.offline import BatchResult, run_batch
 from astrai_engine.request import GenerationRequest
@@ -174,7 +174,7 @@ class InferenceEngine:
 
         def submit(request: GenerationRequest, sink: EventSink) -> str:
             request_id = self._intake.new_id()
-            self._intake.start(request, self._intake.encode(request), request_id, sink)
+            self._intake.start(self._intake.prepare(request), request_id, sink)
             return request_id
 
         return run_batch(
@@ -196,7 +196,7 @@ class InferenceEngine:
             QueueFullError: too many requests wait.
             EngineUnavailableError: the engine is shutting down or lost.
         """
-        return self._open(request, self._intake.encode(request), SyncRequestHandle)
+        return self._open(self._intake.prepare(request), SyncRequestHandle)
 
     async def submit_async(self, request: GenerationRequest) -> AsyncRequestHandle:
         """Start a request from asyncio; templates and tokenisation run on another thread.
@@ -205,10 +205,10 @@ class InferenceEngine:
             As :meth:`submit`.
         """
         self._intake.check(request)
-        prompt_ids = await asyncio.get_running_loop().run_in_executor(
-            self._encoding, self._intake.encode, request
+        prepared = await asyncio.get_running_loop().run_in_executor(
+            self._encoding, self._intake.prepare, request
         )
-        return self._open(request, prompt_ids, AsyncRequestHandle)
+        return self._open(prepared, AsyncRequestHandle)
 
     def abort(self, request_id: str) -> None:
         """End a request; harmless when it has already ended."""
@@ -216,7 +216,7 @@ class InferenceEngine:
 
     def count_prompt_tokens(self, request: GenerationRequest) -> int:
         """How many tokens the prompt of a request has, without running it."""
-        return len(self._intake.encode(request))
+        return len(self._intake.prepare(request).prompt_ids)
 
     # ---- state ----
 
@@ -273,20 +273,19 @@ class InferenceEngine:
         self.begin_drain()
         self._admission.wait_empty(timeout)
         self._loop.stop()
+        self._parts.executor.close()
         self._encoding.shutdown(wait=False, cancel_futures=True)
 
     # ---- internals ----
 
-    def _open(
-        self, request: GenerationRequest, prompt_ids: list[int], handle_type: type[_Handle]
-    ) -> _Handle:
+    def _open(self, prepared: Prepared, handle_type: type[_Handle]) -> _Handle:
         handle = handle_type(
             self._intake.new_id(),
-            num_prompt_tokens=len(prompt_ids),
-            num_choices=request.n,
+            num_prompt_tokens=len(prepared.prompt_ids),
+            num_choices=prepared.request.n,
             abort=self.abort,
         )
-        self._intake.start(request, prompt_ids, handle.request_id, handle)
+        self._intake.start(prepared, handle.request_id, handle)
         return handle
 
     def _complete(
@@ -323,14 +322,14 @@ class InferenceEngine:
         self, requests: Sequence[GenerationRequest], cb: Callable[[str], None] | None
     ) -> tuple[GenerateResult, list[str]]:
         """Start requests whose texts one result collects; many wait for places in the queue."""
-        prompts = [self._intake.encode(request) for request in requests]
+        prepared = [self._intake.prepare(request) for request in requests]
         result = GenerateResult(len(requests), cb=cb)
         sinks = [result.sink(index, request.n) for index, request in enumerate(requests)]
         request_ids: list[str] = []
         try:
-            for request, prompt_ids, sink in zip(requests, prompts, sinks, strict=True):
+            for one, sink in zip(prepared, sinks, strict=True):
                 request_id = self._intake.new_id()
-                self._intake.start(request, prompt_ids, request_id, sink, wait=len(requests) > 1)
+                self._intake.start(one, request_id, sink, wait=len(requests) > 1)
                 request_ids.append(request_id)
         except BaseException:
             for request_id in request_ids:

@@ -6,6 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from astrai_engine.constraint import TokenMasks
 from astrai_engine.packing import ScoredSpan, pack_step
 from astrai_engine.sampling.logprobs import score_tokens
 from astrai_engine.sampling.sampler import SampledToken, Sampler
@@ -40,6 +41,7 @@ class ModelExecutor:
         pool: holds K/V.
         workspace: the step's buffers.
         sampler: chooses tokens.
+        masks: computes what grammars allow, while the forward pass runs.
     """
 
     def __init__(
@@ -48,11 +50,17 @@ class ModelExecutor:
         pool: PagePool,
         workspace: InferenceWorkspace,
         sampler: Sampler,
+        masks: TokenMasks,
     ) -> None:
         self._model = model
         self._pool = pool
         self._workspace = workspace
         self._sampler = sampler
+        self._masks = masks
+
+    def close(self) -> None:
+        """End the threads that help a step."""
+        self._masks.close()
 
     @torch.inference_mode()
     def execute(self, batch: Batch[ScheduledSequence], stopwatch: Stopwatch) -> list[SampledToken]:
@@ -91,12 +99,14 @@ class ModelExecutor:
         backend = select_backend(device, choice=choice).backend
         input_ids, positions = self._workspace.load_tokens(step.token_ids, step.position_ids)
         rows = torch.tensor(step.sampling_rows + step.scored_rows, dtype=torch.long, device=device)
+        masks = self._masks.start([sequence.constraint for sequence in step.sampling])
         stopwatch.lap("bind")
         logits = self._model.forward(input_ids, positions, cache, backend, logit_rows=rows)
         stopwatch.lap("forward")
         num_sampling = len(step.sampling)
         _score(step.scored, logits[num_sampling:])
-        tokens = self._sampler.sample(logits[:num_sampling], step.sampling)
+        allowed = masks.result() if masks is not None else None
+        tokens = self._sampler.sample(logits[:num_sampling], step.sampling, allowed)
         stopwatch.lap("sample")
         return {s.task_id: token for s, token in zip(step.sampling, tokens, strict=True)}
 

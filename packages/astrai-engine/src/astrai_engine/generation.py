@@ -58,7 +58,8 @@ class Generation:
         self._tokenizer = tokenizer
         self._text = TextStream(tokenizer, tuple(request.stop))
         ends = frozenset(request.stop_token_ids)
-        self._end_ids = ends if request.ignore_eos else ends | eos_token_ids
+        ignores_eos = request.ignore_eos and request.grammar is None
+        self._end_ids = ends if ignores_eos else ends | eos_token_ids
         self._unsent_text = ""
         self._unsent_ids: list[int] = []
         self._prompt_reported = False
@@ -78,13 +79,18 @@ class Generation:
         sequence = self.sequence
         sequence.token_ids.append(token_id)
         self._unsent_ids.append(token_id)
-        may_stop = sequence.num_generated >= sequence.request.min_tokens
+        has_grammar = sequence.constraint is not None
+        may_stop = has_grammar or sequence.num_generated >= sequence.request.min_tokens
         if may_stop and token_id in self._end_ids:
             return self._end(FinishReason.STOP)
         entry = self._entry(token_id, logprobs) if logprobs else None
         self._unsent_text += self._text.push(token_id, entry, may_stop=may_stop)
         if self._text.matched is not None:
             return Ending(FinishReason.STOP, self._text.matched)
+        if has_grammar:
+            sequence.constraint.consume(token_id)
+            if sequence.constraint.is_complete:
+                return self._end(FinishReason.STOP)
         if sequence.num_generated >= sequence.max_tokens:
             return self._end(FinishReason.LENGTH)
         return None

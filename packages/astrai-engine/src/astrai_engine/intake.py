@@ -2,16 +2,33 @@
 
 import itertools
 import secrets
+from dataclasses import dataclass
 from time import monotonic
 
 from astrai_engine.admission import Admission
 from astrai_engine.assembly import EngineParts
+from astrai_engine.constraint import Constraint
 from astrai_engine.delivery import EventSink
 from astrai_engine.generation import Generation
 from astrai_engine.loop import InferenceScheduler
 from astrai_engine.request import GenerationRequest
 from astrai_engine.sequence import Sequence
 from astrai_kernels import requested_backend, select_backend
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request that has been found possible.
+
+    Attributes:
+        request: what to generate.
+        prompt_ids: its prompt.
+        constraint: its grammar, compiled; None without one.
+    """
+
+    request: GenerationRequest
+    prompt_ids: list[int]
+    constraint: Constraint | None
 
 
 class Intake:
@@ -42,28 +59,23 @@ class Intake:
         """
         self._admission.check(request.n)
 
-    def encode(self, request: GenerationRequest) -> list[int]:
-        """The prompt's token ids; slow enough to keep off an event loop.
+    def prepare(self, request: GenerationRequest) -> Prepared:
+        """Tokenise the prompt and compile the grammar; slow enough to keep off an event loop.
 
         Raises:
             RequestError: the request can never be served as it stands.
         """
-        return self._parts.prompts.encode(request)
+        prompt_ids = self._parts.prompts.encode(request)
+        constraint = self._parts.grammars.compile(request.grammar) if request.grammar else None
+        return Prepared(request, prompt_ids, constraint)
 
     def start(
-        self,
-        request: GenerationRequest,
-        prompt_ids: list[int],
-        request_id: str,
-        sink: EventSink,
-        *,
-        wait: bool = False,
+        self, prepared: Prepared, request_id: str, sink: EventSink, *, wait: bool = False
     ) -> None:
         """Queue a request, with the attention backend that the caller's context asks for.
 
         Args:
-            request: what to generate.
-            prompt_ids: its prompt, from :meth:`encode`.
+            prepared: from :meth:`prepare`; used once.
             request_id: from :meth:`new_id`.
             sink: gets its events.
             wait: block until the queue has a place, rather than refuse.
@@ -73,6 +85,7 @@ class Intake:
             EngineUnavailableError: the engine is shutting down or lost.
             BackendUnavailableError: the backend was chosen strictly and can't run.
         """
+        request, prompt_ids = prepared.request, prepared.prompt_ids
         choice = requested_backend()
         # A strict choice that can't run here is refused before anything is queued.
         select_backend(self._parts.device, choice=choice)
@@ -94,6 +107,7 @@ class Intake:
                     seed=seed,
                     submitted_at=submitted_at,
                     backend=choice,
+                    constraint=_copy(prepared.constraint),
                     leader=sequences[0] if sequences else None,
                 )
             )
@@ -110,3 +124,8 @@ class Intake:
             tokenizer=self._parts.tokenizer,
             eos_token_ids=self._parts.eos_token_ids,
         )
+
+
+def _copy(constraint: Constraint | None) -> Constraint | None:
+    """Every choice goes its own way through the grammar."""
+    return None if constraint is None else constraint.copy()

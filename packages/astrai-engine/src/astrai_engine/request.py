@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from astrai_engine.errors import InvalidRequestError
+from astrai_engine.grammar import Grammar
 
 MAX_STOP_STRINGS = 16
 MAX_TOP_LOGPROBS = 20
@@ -43,6 +44,9 @@ class GenerationRequest:
         logit_bias: token id to a number added to its logit.
         seed: makes the draw repeatable, whatever else is in the batch.
         stop: strings that end the generation and are not part of the text.
+        grammar: what the text has to look like, enforced while sampling. The generation ends
+            when the text is whole and nothing can follow; ``ignore_eos`` and ``min_tokens`` have
+            no say in it.
         stop_token_ids: token ids that end the generation.
         ignore_eos: go on after an end-of-sequence token.
         logprobs: report the log-probability of each generated token.
@@ -82,6 +86,7 @@ class GenerationRequest:
     logit_bias: Mapping[int, float] | None = None
     seed: int | None = None
     stop: Sequence[str] = ()
+    grammar: Grammar | None = None
     stop_token_ids: Sequence[int] = ()
     ignore_eos: bool = False
     logprobs: bool = False

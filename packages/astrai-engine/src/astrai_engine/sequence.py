@@ -29,6 +29,8 @@ class Sequence:
         submitted_at: ``time.monotonic()`` of the arrival.
         seed: of the draw.
         backend: the attention backend the caller chose, opaque to scheduling; None is automatic.
+        constraint: how far its text has come in the request's grammar, opaque to scheduling; None
+            without one.
         leader: the first choice of the same request, whose prompt pages this one shares as soon
             as they are computed; None for the first choice itself.
         num_computed: tokens whose K/V are in the cache (reused ones included).
@@ -50,6 +52,7 @@ class Sequence:
     seed: int
     submitted_at: float = 0.0
     backend: Any = None
+    constraint: Any = None
     leader: "Sequence | None" = None
     num_computed: int = 0
     num_cached: int | None = None

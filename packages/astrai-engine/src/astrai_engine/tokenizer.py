@@ -98,6 +98,10 @@ class Tokenizer:
             return self._added[token_id].content
         return self.token_bytes(token_id).decode("utf-8", errors="replace")
 
+    def to_json(self) -> str:
+        """The whole pipeline as the text of a ``tokenizer.json``."""
+        return str(self._backend.to_str())
+
     def token_id(self, token: str) -> int | None:
         """The id of a token in the vocabulary's own spelling, or None."""
         return self._backend.token_to_id(token)

@@ -43,12 +43,16 @@ class Sampler:
     def __init__(self, eos_token_ids: frozenset[int]) -> None:
         self._eos_token_ids = eos_token_ids
 
-    def sample(self, logits: Tensor, sequences: Rows[Sequence]) -> list[SampledToken]:
+    def sample(
+        self, logits: Tensor, sequences: Rows[Sequence], allowed: Tensor | None = None
+    ) -> list[SampledToken]:
         """Choose a token per row.
 
         Args:
             logits: ``[rows, vocab]`` float32, owned by the caller and changed in place.
             sequences: whose rows these are.
+            allowed: booleans ``[rows, vocab]``: the tokens that grammars let through; None if
+                there are no grammars.
 
         Returns:
             One outcome per row. A row whose logits hold NaN, or nothing but minus infinity, has
@@ -64,6 +68,8 @@ class Sampler:
         raw = RawDistribution(logits, asked) if asked else None
         for row, sequence in enumerate(sequences):
             self._change_logits(logits[row], sequence)
+        if allowed is not None:
+            logits.masked_fill_(~allowed.to(logits.device), -torch.inf)
         best = logits.max(-1)
         best_values: list[float] = best.values.tolist()
         token_ids: list[int] = best.indices.tolist()
@@ -84,7 +90,7 @@ class Sampler:
         request = sequence.request
         if changes_logits(request):
             apply_penalties(logits, request, sequence.token_ids, sequence.num_prompt_tokens)
-        if sequence.num_generated < request.min_tokens:
+        if sequence.num_generated < request.min_tokens and request.grammar is None:
             banned = [*self._eos_token_ids, *request.stop_token_ids]
             logits[torch.tensor(banned, dtype=torch.long, device=logits.device)] = -torch.inf
 
