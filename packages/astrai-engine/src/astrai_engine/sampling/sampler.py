@@ -6,15 +6,17 @@ from a few candidates; the rest look at the whole vocabulary without sorting it,
 nucleus turns out wider than ``MAX_CANDIDATES``.
 """
 
-import math
+from collections.abc import Callable
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from astrai_engine.request import GenerationRequest
 from astrai_engine.sampling.draw import draw, uniform
+from astrai_engine.sampling.largest import largest
 from astrai_engine.sampling.logprobs import RawDistribution, RowLogprobs
 from astrai_engine.sampling.penalties import apply_penalties, changes_logits
 from astrai_engine.sampling.strategies import MIN_TEMPERATURE, TopPStrategy
@@ -70,18 +72,7 @@ class Sampler:
             self._change_logits(logits[row], sequence)
         if allowed is not None:
             logits.masked_fill_(~allowed.to(logits.device), -torch.inf)
-        best = logits.max(-1)
-        best_values: list[float] = best.values.tolist()
-        token_ids: list[int] = best.indices.tolist()
-        drawn = [
-            row
-            for row, sequence in enumerate(sequences)
-            if not is_greedy(sequence.request) and math.isfinite(best_values[row])
-        ]
-        if drawn:
-            chosen = _draw_rows(_select(logits, drawn), [sequences[row] for row in drawn])
-            for row, token_id in zip(drawn, chosen.tolist(), strict=True):
-                token_ids[row] = token_id
+        best_values, token_ids = _choose(logits, list(sequences))
         return [
             _outcome(row, token_ids[row], best_values[row], raw) for row in range(len(sequences))
         ]
@@ -117,34 +108,66 @@ def _select(tensor: Tensor, rows: list[int]) -> Tensor:
     return tensor.index_select(0, torch.tensor(rows, device=tensor.device))
 
 
-def _draw_rows(logits: Tensor, sequences: list[Sequence]) -> Tensor:
-    """Draw for rows that need a random choice; gives token ids ``[rows]``."""
-    num_rows, vocab = logits.shape
-    token_ids = torch.empty(num_rows, dtype=torch.long, device=logits.device)
-    few, nucleus, whole = [], [], []
+def _choose(logits: Tensor, sequences: list[Sequence]) -> tuple[list[float], list[int]]:
+    """Each row's largest logit and its token."""
+    groups: dict[_Path, list[int]] = {}
     for row, sequence in enumerate(sequences):
-        request = sequence.request
-        if 0 < request.top_k <= min(MAX_CANDIDATES, vocab):
-            few.append(row)
-        elif request.top_p < 1.0 or 0 < request.top_k < vocab:
-            nucleus.append(row)
-        else:
-            whole.append(row)
-    for rows, choose in ((few, _from_candidates), (nucleus, _from_nucleus), (whole, _from_all)):
-        if rows:
-            index = torch.tensor(rows, device=logits.device)
-            token_ids[index] = choose(_select(logits, rows), [sequences[row] for row in rows])
-    return token_ids
+        groups.setdefault(_path(sequence.request, logits.shape[-1]), []).append(row)
+    best_values = [0.0] * len(sequences)
+    token_ids = [0] * len(sequences)
+    for path, rows in groups.items():
+        chosen = [sequences[row] for row in rows]
+        values, ids = path(_select(logits, rows), chosen)
+        for row, value, token_id in zip(rows, values.tolist(), ids.tolist(), strict=True):
+            best_values[row], token_ids[row] = value, token_id
+    return best_values, token_ids
 
 
-def _from_candidates(logits: Tensor, sequences: list[Sequence]) -> Tensor:
+_Path: TypeAlias = Callable[[Tensor, list[Sequence]], tuple[Tensor, Tensor]]
+"""Gives the largest logit ``[rows]`` and the chosen token ``[rows]`` of rows of one kind."""
+
+
+def _path(request: GenerationRequest, vocab: int) -> _Path:
+    if is_greedy(request):
+        return _likeliest
+    if 0 < request.top_k <= min(MAX_CANDIDATES, vocab):
+        return _from_candidates
+    return _from_whole
+
+
+def _likeliest(logits: Tensor, sequences: list[Sequence]) -> tuple[Tensor, Tensor]:  # noqa: ARG001
+    values, ids = largest(logits, 1)
+    return values.squeeze(-1), ids.squeeze(-1)
+
+
+def _from_candidates(logits: Tensor, sequences: list[Sequence]) -> tuple[Tensor, Tensor]:
     """Rows with a small top-k: everything happens on ``[rows, max top_k]``, in float64."""
     top_k = _column([s.request.top_k for s in sequences], logits.device).long()
-    values, ids = logits.topk(int(top_k.max()), dim=-1)
+    values, ids = largest(logits, int(top_k.max()))
     scaled = values.double() / _temperatures(sequences, logits.device)
     beyond = torch.arange(values.shape[-1], device=logits.device) >= top_k
     probs = scaled.masked_fill(beyond, -torch.inf).softmax(-1)
-    return _pick(probs, ids, sequences)
+    best = values[:, 0]
+    return best, torch.where(best.isfinite(), _pick(probs, ids, sequences), ids[:, 0])
+
+
+def _from_whole(logits: Tensor, sequences: list[Sequence]) -> tuple[Tensor, Tensor]:
+    """Rows without a small top-k: with a top-p they need an order, without one they don't."""
+    best, likeliest = _likeliest(logits, sequences)
+    token_ids = likeliest.clone()
+    finite = best.isfinite().tolist()
+    ordered: list[int] = []
+    free: list[int] = []
+    for row, sequence in enumerate(sequences):
+        request = sequence.request
+        has_order = request.top_p < 1.0 or 0 < request.top_k < logits.shape[-1]
+        if finite[row]:
+            (ordered if has_order else free).append(row)
+    for rows, draw_rows in ((ordered, _from_nucleus), (free, _from_all)):
+        if rows:
+            index = torch.tensor(rows, device=logits.device)
+            token_ids[index] = draw_rows(_select(logits, rows), [sequences[row] for row in rows])
+    return best, token_ids
 
 
 def _from_nucleus(logits: Tensor, sequences: list[Sequence]) -> Tensor:
@@ -154,7 +177,7 @@ def _from_nucleus(logits: Tensor, sequences: list[Sequence]) -> Tensor:
     width = min(MAX_CANDIDATES, vocab)
     top_p = _column([s.request.top_p for s in sequences], logits.device)
     top_k = [s.request.top_k for s in sequences]
-    values, ids = scaled.topk(width, dim=-1)
+    values, ids = largest(scaled, width)
     probs = (values - scaled.logsumexp(-1, keepdim=True)).exp()
     reached = probs.sum(-1, keepdim=True) >= top_p
     narrow = [ok and k <= 0 for ok, k in zip(reached.squeeze(-1).tolist(), top_k, strict=True)]
