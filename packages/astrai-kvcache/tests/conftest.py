@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import pytest
 import torch
+
 from astrai_kvcache import BindWorkspace, KVCache, PagePool
 
 

@@ -1,4 +1,5 @@
 import pytest
+
 from astrai_kvcache import Allocator, DoubleFreeError, PageStateError
 
 
@@ -119,6 +120,24 @@ def test_many_pages_that_follow_none_leave_room_before_them():
     allocator = Allocator(16)
     assert allocator.alloc_many(2) == [0, 1]
     assert allocator.alloc_many(4) == [7, 8, 9, 10]
+
+
+def test_a_single_page_that_follows_none_leaves_room_behind_page_zero():
+    allocator = Allocator(16)
+    assert allocator.alloc_many(1) == [0]
+    assert allocator.alloc_many(1) == [8]
+
+
+def test_the_pages_of_a_sequence_are_freed_last_first():
+    allocator = Allocator(4)
+    pages = allocator.alloc_many(4)
+    allocator.inc_ref(2)
+    allocator.free_many(pages, lambda page: page < 2)
+    assert states(allocator) == (1, 2, 1)
+    assert [allocator.ref_count(page) for page in pages] == [0, 0, 1, 0]
+    assert list(allocator._cached) == [1, 0]
+    allocator.free_many([2], lambda _: False)
+    assert allocator._free.runs() == [(2, 4)]
 
 
 def test_no_more_is_evicted_than_needed():

@@ -1,6 +1,7 @@
-import astrai_kvcache.binding
 import pytest
 import torch
+
+import astrai_kvcache.binding
 from astrai_kvcache import BindError, BindWorkspace, SharedPageError, UnknownTaskError
 
 

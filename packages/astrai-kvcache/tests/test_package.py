@@ -7,8 +7,13 @@ import astrai_kvcache
 
 
 def test_torch_is_the_only_dependency():
-    names = [re.match(r"[\w.-]+", line)[0] for line in requires("astrai-kvcache")]
+    lines = requires("astrai-kvcache")
+    names, extras = (
+        [re.match(r"[\w.-]+", line)[0] for line in lines if ("extra ==" in line) is wanted]
+        for wanted in (False, True)
+    )
     assert names == ["torch"]
+    assert extras == ["safetensors"]
 
 
 def test_importing_it_imports_no_other_package_of_ours():
@@ -22,6 +27,7 @@ def test_importing_it_imports_no_other_package_of_ours():
 def test_all_public_names_are_exported_in_order():
     modules = {"allocator", "binding", "errors", "events", "free_runs", "kv_cache", "layout"}
     modules |= {"pool", "prefix_cache", "req_to_token", "shared_pages", "staging", "storage"}
-    modules |= {"task_pages", "testing", "workspace"}
+    modules |= {"task_pages", "testing", "workspace", "sized_lru", "tiers"}
+    modules |= {"disk_tier", "host_tier", "offload"}
     public = {name for name in vars(astrai_kvcache) if not name.startswith("_")} - modules
     assert astrai_kvcache.__all__ == sorted(public)

@@ -1,5 +1,6 @@
 import pytest
 import torch
+
 from astrai_kvcache import (
     BindWorkspace,
     Capacity,
@@ -546,7 +547,7 @@ def test_forks_that_share_unrecorded_pages_move_together(make_pool, make_model):
     model.compute({"a": tokens}, [12])
     assert pool.task_fork("a", "b")
     pool.task_alloc("short", [77])
-    model.run("c", tokens[:5])  # records the first page, with a page of its own
+    model.run("c", tokens[:9])  # records the first two pages, with pages of its own
     pool.task_record_hashes("a", tokens)
     assert pool._tasks.by_id["a"].pages == pool._tasks.by_id["b"].pages
     check_invariants(pool)
@@ -692,6 +693,13 @@ def test_counters(make_pool, make_model):
     assert (counters.num_page_misses, counters.num_evictions) == (8, 4)
 
 
+def test_a_token_that_is_never_looked_for_is_no_miss(make_pool):
+    pool = make_pool(page_size=1)
+    pool.task_alloc("one", [5])
+    pool.task_alloc("two", [6, 7])
+    assert (pool.counters.num_page_hits, pool.counters.num_page_misses) == (0, 1)
+
+
 def test_events_tell_what_can_be_found(make_pool, make_model):
     found = {}
 
@@ -701,6 +709,7 @@ def test_events_tell_what_can_be_found(make_pool, make_model):
             found[event.page] = (event.parent, event.token_ids, event.salt)
         else:
             assert found.pop(event.page) == (event.parent, event.token_ids, event.salt)
+            assert event.page not in {parent for parent, _, _ in found.values()}
 
     pool = make_pool(n_tokens=24, on_event=follow)
     model = make_model(pool)
@@ -728,10 +737,10 @@ def test_an_event_callback_sees_the_operation_done_and_may_raise(make_pool, make
         check_invariants(pool)
         raise RuntimeError(event.page)
 
-    pool._pages.on_event = fail
+    pool._pages._on_event = fail
     with pytest.raises(RuntimeError):
         pool.task_alloc("b", [2] * 8)
     assert counts(pool) == (0, 2, 2)
-    pool._pages.on_event = None
+    pool._pages._on_event = None
     pool.task_free("b")
     assert counts(pool) == (2, 2, 0)

@@ -1,7 +1,8 @@
 import pytest
-from astrai_kvcache import PageStateError, PrefixCache, page_hash
 from hypothesis import given
 from hypothesis import strategies as st
+
+from astrai_kvcache import PageStateError, PrefixCache, page_hash
 
 
 def test_a_prefix_is_found_page_by_page():

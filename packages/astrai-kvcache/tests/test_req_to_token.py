@@ -1,5 +1,6 @@
 import pytest
 import torch
+
 from astrai_kvcache import DoubleFreeError, ReqToTokenPool
 
 CPU = torch.device("cpu")

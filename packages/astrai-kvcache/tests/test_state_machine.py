@@ -1,15 +1,14 @@
 """Any sequence of operations, against an oracle of plain dicts and lists.
 
 The oracle knows, for each task, its tokens and what a reader must see at each position; for each
-findable page, the whole prefix it stands for; and the order in which unused pages must be evicted.
+findable page, the whole prefix it stands for; the order in which unused pages must be evicted; and
+what a tier must have kept of them.
 """
 
 from dataclasses import dataclass
 
 import pytest
 import torch
-from astrai_kvcache import PagePool, PageStored, SharedPageError
-from astrai_kvcache.testing import check_invariants
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -21,10 +20,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from astrai_kvcache import HostTier, PagePool, PageStored, SharedPageError
+from astrai_kvcache.testing import check_invariants
+
 MAX_SEQ_LEN = 19
 MAX_BATCH_SIZE = 4
 
 tokens = st.lists(st.sampled_from([0, 0, 0, 1]), min_size=1, max_size=14)
+long_prompts = st.integers(0, 8).map(lambda i: [*f"{i:b}1".encode()] * 4)
 salts = st.sampled_from([None, None, None, "", "red"])
 choice = st.integers(0, 11)
 
@@ -46,12 +49,19 @@ class PoolMachine(RuleBasedStateMachine):
         super().__init__()
         self.model_type = model_type
 
-    @initialize(page_size=st.sampled_from([1, 3, 4]), num_pages=st.integers(3, 14))
-    def build(self, page_size, num_pages):
+    @initialize(
+        page_size=st.sampled_from([1, 3, 4]),
+        num_pages=st.integers(3, 14),
+        num_kept=st.sampled_from([0, 1, 3, 9]),
+    )
+    def build(self, page_size, num_pages, num_kept):
         self.size = page_size
+        self.num_kept = num_kept
+        page_bytes = 2 * 2 * page_size * 8 + page_size * 8  # K/V of two layers; tokens
+        tiers = [HostTier(num_kept * page_bytes + 1)] if num_kept else []
         self.pool = PagePool(
             2, 1, 1, MAX_BATCH_SIZE, MAX_SEQ_LEN, "cpu", torch.float64, page_size,
-            num_pages * page_size, on_event=self.follow,
+            num_pages * page_size, on_event=self.follow, tiers=tiers, fingerprint="model",
         )  # fmt: skip
         self.model = self.model_type(self.pool)
         self.longest = min(MAX_SEQ_LEN, num_pages * page_size)
@@ -59,6 +69,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.pins: dict[str, list[int]] = {}
         self.stored: dict[tuple[str | None, tuple[int, ...]], int] = {}
         self.unused: list[int] = []  # findable pages without users, next to be evicted first
+        self.kept: list[tuple[str | None, tuple[int, ...]]] = []  # in the tier, first out first
         self.resetting = False
         self.num_named = 0
 
@@ -75,7 +86,24 @@ class PoolMachine(RuleBasedStateMachine):
         else:
             assert prefixes[event.page][1][-self.size :] == event.token_ids
             del self.stored[prefixes[event.page]]
-            assert self.resetting or self.unused.pop(0) == event.page
+            if not self.resetting:
+                assert self.unused.pop(0) == event.page
+                self.keep(prefixes[event.page])
+
+    def keep(self, key):
+        """Note that a page was put into the tier."""
+        self.kept = [*(other for other in self.kept if other != key), key]
+        self.kept = self.kept[max(len(self.kept) - self.num_kept, 0) :]
+
+    def kept_behind(self, prefix, salt, num_hits):
+        """Content in the tier that continues the first pages of ``prefix``."""
+        keys = []
+        for end in range((num_hits + 1) * self.size, len(prefix) + 1, self.size):
+            key = (salt or None, tuple(prefix[:end]))
+            if key not in self.kept:
+                break
+            keys.append(key)
+        return keys
 
     def path(self, prefix, salt):
         """Findable pages that hold the start of ``prefix``."""
@@ -123,9 +151,25 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(prompt=tokens, num_tokens=st.none() | st.integers(0, 16), salt=salts)
     def alloc(self, prompt, num_tokens, salt):
+        self.admit(prompt, num_tokens, salt)
+
+    @rule(prompts=st.lists(long_prompts, min_size=1, max_size=6), salt=salts, stays=st.booleans())
+    def serve(self, prompts, salt, stays):
+        """The whole life of some requests, the last of which may stay."""
+        for prompt in prompts:
+            name = self.admit(prompt, None, salt)
+            if name is not None:
+                self.step([name], packed=True)
+                self.record_computed(name)
+                if not stays or prompt is not prompts[-1]:
+                    self.remove(name)
+
+    def admit(self, prompt, num_tokens, salt):
         prompt = prompt[: self.longest]
         length = len(prompt) if num_tokens is None else min(num_tokens, self.longest)
-        hits = self.path(prompt[: max(min(length, len(prompt)) - 1, 0)], salt)
+        known = prompt[: max(min(length, len(prompt)) - 1, 0)]
+        hits = self.path(known, salt)
+        back = self.kept_behind(known, salt, len(hits))
         num_new = self.num_pages(length) - len(hits)
         expected = len(self.sequences) < MAX_BATCH_SIZE and self.fits(num_new, hits)
         if expected:
@@ -133,14 +177,22 @@ class PoolMachine(RuleBasedStateMachine):
         name = self.new_name()
         assert self.pool.task_alloc(name, prompt, num_tokens=length, salt=salt) == expected
         if expected:
-            known = (prompt + [1] * length)[:length]
+            for key in reversed(back):
+                if key in self.kept:  # the task's own room may have pushed it out
+                    self.keep(key)
+            num_cached = len(hits) + len(back)
             self.sequences[name] = Sequence(
-                known, salt, len(hits) * self.size, self.num_pages(length), len(hits)
+                (prompt + [1] * length)[:length],
+                salt,
+                num_cached * self.size,
+                self.num_pages(length),
+                num_cached,
             )
-            assert self.pool.task_cached(name) == len(hits) * self.size
-        assert self.pool.prefix_len(prompt, salt=salt) == (
-            len(self.path(prompt[:-1], salt)) * self.size
-        )
+            assert self.pool.task_cached(name) == num_cached * self.size
+        hits = self.path(prompt[:-1], salt)
+        num_known = len(hits) + len(self.kept_behind(prompt[:-1], salt, len(hits)))
+        assert self.pool.prefix_len(prompt, salt=salt) == num_known * self.size
+        return name if expected else None
 
     @has_task
     @rule(which=choice, new=st.lists(st.sampled_from([0, 0, 1]), min_size=1, max_size=6))
@@ -217,7 +269,9 @@ class PoolMachine(RuleBasedStateMachine):
     @has_task
     @rule(which=choice)
     def record(self, which):
-        name = self.pick(which)
+        self.record_computed(self.pick(which))
+
+    def record_computed(self, name):
         sequence = self.sequences[name]
         known = sequence.tokens[: sequence.computed]
         if not sequence.is_stale:
@@ -250,11 +304,20 @@ class PoolMachine(RuleBasedStateMachine):
     @has_task
     @rule(which=choice)
     def free(self, which):
-        name = self.pick(which)
+        self.remove(self.pick(which))
+
+    def remove(self, name):
         pages = self.pages_of(name)
         del self.sequences[name]
         self.pool.task_free(name)
         self.released(pages)
+
+    @rule()
+    def save(self):
+        self.pool.save_prefix_cache()
+        for page in reversed(self.pool._pages.prefix.pages()):
+            (key,) = (key for key, stored in self.stored.items() if stored == page)
+            self.keep(key)
 
     @rule(pin=st.sampled_from(["p", "q"]), prefix=tokens, salt=salts)
     def pin(self, pin, prefix, salt):
@@ -279,6 +342,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.resetting = False
         assert not self.stored
         self.pins.clear()
+        self.kept.clear()
         self.unused.clear()
         for sequence in self.sequences.values():
             sequence.is_stale = True
@@ -308,11 +372,11 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 def test_any_sequence_of_operations(make_model):
-    """B013, B025, B027: every promise holds after every step, for thousands of random steps."""
+    """B007, B013, B025, B027: every promise holds after each of thousands of random steps."""
     run_state_machine_as_test(
         lambda: PoolMachine(make_model),
         settings=settings(
-            max_examples=50,
+            max_examples=120,
             stateful_step_count=60,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -1,5 +1,6 @@
 import pytest
 import torch
+
 from astrai_kvcache import KVStorage
 
 
@@ -48,3 +49,19 @@ def test_storage_made_in_inference_mode_can_be_written_outside():
     ones = torch.ones(2, 1, 1)
     storage.set_kv_buffer(0, torch.tensor([0, 1]), ones, ones)
     assert storage.k_buffer.sum() == 2
+
+
+def test_slots_are_read_as_copies_and_written_back(storage):
+    storage.k_buffer.copy_(torch.arange(2 * 8 * 12).view(2, 8, 3, 4))
+    storage.v_buffer.copy_(-storage.k_buffer)
+    keys, values = storage.read(2, 3)
+    assert torch.equal(keys, storage.k_buffer[:, 2:5])
+    assert torch.equal(values, storage.v_buffer[:, 2:5])
+    assert keys.is_contiguous()
+    storage.k_buffer.zero_()
+    storage.v_buffer.zero_()
+    storage.write(5, keys, values)
+    assert torch.equal(storage.k_buffer[:, 5:8], keys)
+    assert torch.equal(storage.v_buffer[:, 5:8], values)
+    assert not storage.k_buffer[:, :5].any()
+    assert keys.any()

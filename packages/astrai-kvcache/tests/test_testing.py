@@ -1,11 +1,13 @@
 import pytest
+
+from astrai_kvcache import HostTier
 from astrai_kvcache.testing import InvariantError, check_invariants
 
 
 @pytest.fixture
 def pool(make_pool, make_model):
     """One task that shares two pages with the cache, a pin, two cached pages, free pages."""
-    pool = make_pool()
+    pool = make_pool(tiers=[HostTier(10_000)], fingerprint="model")
     model = make_model(pool)
     model.run("old", [1] * 9)
     pool.task_free("old")
@@ -81,7 +83,7 @@ def break_by_forgetting_a_parent(pool):
 
 
 def break_by_forgetting_a_parent_in_use(pool):
-    del prefix(pool)._nodes[pool._pins["pin"][0]]
+    del prefix(pool)._nodes[pool._pages.pins["pin"][0]]
 
 
 def break_by_crossing_salts(pool):
@@ -95,7 +97,7 @@ def break_by_evicting_the_parent_first(pool):
 def break_by_using_a_page_without_its_parent(pool):
     leaf = cached_leaf(pool)
     allocator(pool).inc_ref(leaf)
-    pool._pins["leaf"] = [leaf]
+    pool._pages.pins["leaf"] = [leaf]
 
 
 def break_by_recording_off_the_path(pool):
@@ -103,14 +105,37 @@ def break_by_recording_off_the_path(pool):
 
 
 def break_by_pinning_off_the_path(pool):
-    pool._pins["pin"].reverse()
+    pool._pages.pins["pin"].reverse()
 
 
 def break_by_a_child_that_does_not_know_its_parent(pool):
     nodes = prefix(pool)._nodes
     first, second = task(pool).pages[:2]
-    nodes[first].children[b""] = nodes[pool._pins["pin"][1]]
+    nodes[first].children[b""] = nodes[pool._pages.pins["pin"][1]]
     assert nodes[second].parent is nodes[first]
+
+
+def offload(pool):
+    return pool._pages.offload
+
+
+def break_by_losing_what_a_page_is_kept_by(pool):
+    del offload(pool)._by_page[cached_leaf(pool)]
+
+
+def break_by_keeping_a_page_by_another_prefix(pool):
+    kept_by, (first, second) = offload(pool)._by_page, task(pool).pages[:2]
+    kept_by[second] = kept_by[first]
+
+
+def break_by_keeping_a_page_by_other_tokens(pool):
+    kept_by, (first, second) = offload(pool)._by_page, task(pool).pages[:2]
+    kept_by[second] = offload(pool)._prefixes.child(kept_by[first], b"other")
+
+
+def break_by_keeping_what_cannot_be_found(pool):
+    kept_by = offload(pool)._by_page
+    kept_by[allocator(pool)._free.runs()[0][0]] = kept_by[task(pool).pages[0]]
 
 
 def break_by_sharing_a_row(pool):
@@ -123,6 +148,10 @@ def break_by_a_wrong_row_state(pool):
 
 def break_by_a_length_without_pages(pool):
     task(pool).length = 13
+
+
+def break_by_miscounting_slots(pool):
+    task(pool).num_slots -= 1
 
 
 def break_by_a_length_beyond_the_context(pool):
@@ -163,9 +192,14 @@ BREAKS = {
     break_by_recording_off_the_path: "of task 'task' are not one path",
     break_by_pinning_off_the_path: "of pin 'pin' are not one path",
     break_by_a_child_that_does_not_know_its_parent: "children that do not know it",
+    break_by_losing_what_a_page_is_kept_by: "has lost what it is kept by",
+    break_by_keeping_a_page_by_another_prefix: "by other tokens than its own",
+    break_by_keeping_a_page_by_other_tokens: "by other tokens than its own",
+    break_by_keeping_what_cannot_be_found: "a page that cannot be found would be kept",
     break_by_sharing_a_row: "are not each row once",
     break_by_a_wrong_row_state: "differs from the list of free rows",
     break_by_a_length_without_pages: "has too few pages",
+    break_by_miscounting_slots: "has 12 slots, not 11",
     break_by_a_length_beyond_the_context: "has 33 tokens",
     break_by_caching_the_last_token: "had its last token cached",
     break_by_a_wrong_slot: "does not name page",

@@ -1,5 +1,6 @@
 import pytest
 import torch
+
 from astrai_kvcache import BindWorkspace, InvalidArgumentError
 
 

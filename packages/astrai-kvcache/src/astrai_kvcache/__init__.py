@@ -13,11 +13,13 @@ from astrai_kvcache.errors import (
     UnknownTaskError,
 )
 from astrai_kvcache.events import CacheCounters, Capacity, PageEvent, PageEvicted, PageStored
+from astrai_kvcache.host_tier import HostTier
 from astrai_kvcache.kv_cache import KVCache
 from astrai_kvcache.pool import PagePool
 from astrai_kvcache.prefix_cache import PrefixCache, page_hash
 from astrai_kvcache.req_to_token import ReqToTokenPool
 from astrai_kvcache.storage import KVStorage
+from astrai_kvcache.tiers import PageKV, PageTier, Prefix
 from astrai_kvcache.workspace import BindBuffers, BindWorkspace
 
 __all__ = [
@@ -29,15 +31,19 @@ __all__ = [
     "Capacity",
     "DoubleFreeError",
     "DuplicateTaskError",
+    "HostTier",
     "InvalidArgumentError",
     "KVCache",
     "KVCacheError",
     "KVStorage",
     "PageEvent",
     "PageEvicted",
+    "PageKV",
     "PagePool",
     "PageStateError",
     "PageStored",
+    "PageTier",
+    "Prefix",
     "PrefixCache",
     "PromptTooLongError",
     "ReqToTokenPool",

@@ -2,7 +2,7 @@
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from astrai_kvcache.errors import DoubleFreeError, PageStateError
 from astrai_kvcache.free_runs import FreeRuns
@@ -63,7 +63,7 @@ class Allocator:
         self._refs[page] = 1
         return page
 
-    def alloc_many(self, count: int, *, after: int = -1) -> list[int] | None:
+    def alloc_many(self, count: int, *, after: int | None = None) -> list[int] | None:
         """Take ``count`` pages for one user, consecutive ones when possible.
 
         Args:
@@ -103,6 +103,25 @@ class Allocator:
                 self._cached[idx] = None
             else:
                 self._free.add(idx)
+
+    def free_many(self, pages: Sequence[int], is_kept: Callable[[int], bool]) -> None:
+        """Drop one use of each page of a sequence, the last page first.
+
+        Args:
+            pages: in order; each has a user.
+            is_kept: whether to keep a page cached when its last user is gone.
+        """
+        refs, freed = self._refs, []
+        for page in reversed(pages):
+            refs[page] -= 1
+            assert refs[page] >= 0
+            if refs[page]:
+                continue
+            if is_kept(page):
+                self._cached[page] = None
+            else:
+                freed.append(page)
+        self._free.add_many(freed)
 
     def inc_ref(self, idx: int) -> None:
         """Add one use of page ``idx``, which is in use or cached.

@@ -19,12 +19,47 @@ from astrai_kvcache.workspace import BindBuffers
 
 @dataclass(slots=True, eq=False)
 class _BoundStep:
-    """The decode step that a workspace's buffers hold."""
+    """The step that a workspace's buffers hold.
+
+    Attributes:
+        workspace: the buffers.
+        tasks: in batch order.
+        lengths: of the tasks.
+        rows: ``req_pool_indices[:batch]``.
+        seq_lens: ``seq_lens[:batch]``.
+        kv_indptr: ``kv_indptr[: batch + 1]``.
+        qo_indptr: ``qo_indptr[: batch + 1]``.
+        growth: ``inc[: batch + 1]``, what one token each adds to ``kv_indptr``.
+        places: int64 ``[num_new]``, where the table says what the slots of the new tokens are.
+        versions: how often the buffers had been written when the step was bound.
+    """
 
     workspace: BindBuffers
     tasks: list[Task]
     lengths: list[int]
-    versions: list[int]
+    rows: Tensor
+    seq_lens: Tensor
+    kv_indptr: Tensor
+    qo_indptr: Tensor
+    growth: Tensor
+    places: Tensor
+    versions: list[int] | None = None
+
+    def precedes(self, tasks: list[Task], lengths: list[int], workspace: BindBuffers) -> bool:
+        """Whether these are its tasks, each one token longer, and nobody wrote its buffers."""
+        return (
+            workspace is self.workspace
+            and tasks == self.tasks
+            and lengths == [length + 1 for length in self.lengths]
+            and _versions(workspace) == self.versions
+        )
+
+    def advance(self, lengths: list[int]) -> None:
+        """Become the decode step one token further, in place."""
+        self.lengths = lengths
+        self.seq_lens.add_(1)
+        self.kv_indptr.add_(self.growth)
+        self.places = self.places + 1  # may have been made in inference mode
 
 
 class StepBinder:
@@ -44,7 +79,7 @@ class StepBinder:
         self._storage = storage
         self._table = table
         self._page_size = page_size
-        self._last: _BoundStep | None = None
+        self._last: _BoundStep | None = None  # if the next step may be an advance of it
 
     def bind(
         self,
@@ -64,28 +99,27 @@ class StepBinder:
         Raises:
             BindError: the step does not fit the tasks or the workspace.
         """
-        batch = len(tasks)
+        is_decode = q_lens is None or len(tasks) == len(q_lens) == list(q_lens).count(1)
         lengths = [task.length for task in tasks]
-        news = [1] * batch if q_lens is None else list(q_lens)
-        is_decode = len(news) == batch == news.count(1)
-        if is_decode and self._continues(tasks, lengths, workspace):
-            self._table.flush()
-            workspace.seq_lens[:batch].add_(1)
-            workspace.kv_indptr[: batch + 1].add_(workspace.inc[: batch + 1])
+        step = self._last
+        if is_decode and step is not None and step.precedes(tasks, lengths, workspace):
+            step.advance(lengths)
         else:
+            news = [1] * len(tasks) if q_lens is None else list(q_lens)
             self._check(tasks, news, workspace)
             if sum(news) > workspace.out_cache_loc.numel():
                 raise BindError(
                     f"{sum(news)} new tokens do not fit a workspace for "
                     f"{workspace.out_cache_loc.numel()}; build it with a larger max_tokens."
                 )
-            self._fill(tasks, news, workspace, device)
-        self._last = _remember(workspace, tasks, lengths) if is_decode else None
-        slots = workspace.out_cache_loc.view(-1)[: sum(news)]
-        slots.copy_(self._write_slots(workspace, batch, slots.numel(), is_decode))
+            step = self._fill(tasks, lengths, news, workspace, device)
+        step.versions = _versions(workspace)
+        self._last = step if is_decode and step.versions is not None else None
+        slots = workspace.out_cache_loc.view(-1)[: step.places.numel()]
+        slots.copy_(self._table.slots_at(step.places))
         if q_lens is None:
-            return self._cache(workspace, lengths, slots.unsqueeze(-1))
-        return self._cache(workspace, lengths, slots, workspace.qo_indptr[: batch + 1])
+            return self._cache(step, slots.unsqueeze(-1))
+        return self._cache(step, slots, step.qo_indptr)
 
     def bind_equal(
         self, tasks: list[Task], workspace: BindBuffers, device: torch.device, start_pos: int
@@ -101,23 +135,13 @@ class StepBinder:
                 f"start_pos needs tasks of equal length, not {sorted(set(lengths))}; pass q_lens "
                 "for ragged steps."
             )
-        end = max(lengths, default=start_pos)
-        self._check(tasks, [end - start_pos] * len(tasks), workspace)
-        self._fill(tasks, [end - start_pos] * len(tasks), workspace, device)
+        num_new = max(lengths, default=start_pos) - start_pos
+        news = [num_new] * len(tasks)
+        self._check(tasks, news, workspace)
+        step = self._fill(tasks, lengths, news, workspace, device)
         self._last = None
-        rows = workspace.req_pool_indices[: len(tasks)]
-        slots = self._table.req_to_token[rows, start_pos:end].long()
-        return self._cache(workspace, lengths, slots)
-
-    def _continues(self, tasks: list[Task], lengths: list[int], workspace: BindBuffers) -> bool:
-        last = self._last
-        return (
-            last is not None
-            and last.workspace is workspace
-            and last.tasks == tasks
-            and lengths == [length + 1 for length in last.lengths]
-            and last.versions == _versions(workspace)
-        )
+        slots = self._table.slots_at(step.places).long()
+        return self._cache(step, slots.view(len(tasks), num_new))
 
     def _check(self, tasks: list[Task], q_lens: list[int], workspace: BindBuffers) -> None:
         if len(q_lens) != len(tasks):
@@ -143,64 +167,55 @@ class StepBinder:
                 )
 
     def _fill(
-        self, tasks: list[Task], q_lens: list[int], workspace: BindBuffers, device: torch.device
-    ) -> None:
+        self,
+        tasks: list[Task],
+        lengths: list[int],
+        q_lens: list[int],
+        workspace: BindBuffers,
+        device: torch.device,
+    ) -> _BoundStep:
         """Bring table and buffers up to date in one transfer."""
         writes = self._table.pending_writes()
-        lengths = [task.length for task in tasks]
         numbers = array("i", [task.row for task in tasks])
         numbers.extend(lengths)
         numbers.extend(accumulate(lengths, initial=0))
         numbers.extend(accumulate(q_lens, initial=0))
         batch = len(tasks)
-        sent = to_device(writes + numbers, device)
         pending, rows, lens, kv, qo = torch.split(
-            sent, [len(writes), batch, batch, batch + 1, batch + 1]
+            to_device(writes + numbers, device),
+            [len(writes), batch, batch, batch + 1, batch + 1],
         )
         self._table.apply(pending)
-        workspace.req_pool_indices[:batch].copy_(rows)
-        workspace.seq_lens[:batch].copy_(lens)
-        workspace.kv_indptr[: batch + 1].copy_(kv)
-        workspace.qo_indptr[: batch + 1].copy_(qo)
+        rows = workspace.req_pool_indices[:batch].copy_(rows)
+        seq_lens = workspace.seq_lens[:batch].copy_(lens)
+        kv_indptr = workspace.kv_indptr[: batch + 1].copy_(kv)
+        qo_indptr = workspace.qo_indptr[: batch + 1].copy_(qo)
+        places = self._places(rows, seq_lens, qo_indptr, sum(q_lens))
+        growth = workspace.inc[: batch + 1]
+        return _BoundStep(
+            workspace, tasks, lengths, rows, seq_lens, kv_indptr, qo_indptr, growth, places
+        )
 
-    def _write_slots(
-        self, workspace: BindBuffers, batch: int, num_new: int, is_decode: bool
-    ) -> Tensor:
-        """Slots of the new tokens, the last of each task, ``[num_new]``."""
-        rows = workspace.req_pool_indices[:batch]
-        lens = workspace.seq_lens[:batch]
-        if is_decode:
-            return self._table.req_to_token[rows, lens - 1]
-        ends = workspace.qo_indptr[1 : batch + 1]
-        q_lens = ends - workspace.qo_indptr[:batch]
+    def _places(self, rows: Tensor, seq_lens: Tensor, qo_indptr: Tensor, num_new: int) -> Tensor:
+        """Where the table has the last ``q_len`` tokens of each task, ``[num_new]``."""
+        ends = qo_indptr[1:]
+        q_lens = ends - qo_indptr[:-1]
         owners = torch.repeat_interleave(q_lens, output_size=num_new)
-        positions = torch.arange(num_new, device=workspace.device) + (lens - ends)[owners]
-        return self._table.req_to_token[rows[owners], positions]
+        positions = torch.arange(num_new, device=ends.device) + (seq_lens - ends)[owners]
+        return self._table.places(rows[owners], positions)
 
-    def _cache(
-        self,
-        workspace: BindBuffers,
-        lengths: list[int],
-        slots: Tensor,
-        qo_indptr: Tensor | None = None,
-    ) -> KVCache:
-        batch = len(lengths)
+    def _cache(self, step: _BoundStep, slots: Tensor, qo_indptr: Tensor | None = None) -> KVCache:
         return KVCache(
             k_buffer=self._storage.k_buffer,
             v_buffer=self._storage.v_buffer,
             req_to_token=self._table.req_to_token,
-            req_pool_indices=workspace.req_pool_indices[:batch],
-            seq_lens=workspace.seq_lens[:batch],
+            req_pool_indices=step.rows,
+            seq_lens=step.seq_lens,
             out_cache_loc=slots,
-            max_len=max(lengths, default=0),
-            kv_indptr=workspace.kv_indptr[: batch + 1],
+            max_len=max(step.lengths, default=0),
+            kv_indptr=step.kv_indptr,
             qo_indptr=qo_indptr,
         )
-
-
-def _remember(workspace: BindBuffers, tasks: list[Task], lengths: list[int]) -> _BoundStep | None:
-    versions = _versions(workspace)
-    return None if versions is None else _BoundStep(workspace, tasks, lengths, versions)
 
 
 def _versions(workspace: BindBuffers) -> list[int] | None:

@@ -46,13 +46,15 @@ class CacheCounters:
     """What the prefix cache has done so far.
 
     Attributes:
-        num_page_hits: pages that new tasks took from the cache.
+        num_page_hits: pages that new tasks took from the cache, tiers included.
+        num_page_restores: those of them that came from a tier.
         num_page_misses: full pages of new tasks that were looked for and not found.
         num_tokens_reused: tokens in the pages hit.
         num_evictions: cached pages given up to make room.
     """
 
     num_page_hits: int = 0
+    num_page_restores: int = 0
     num_page_misses: int = 0
     num_tokens_reused: int = 0
     num_evictions: int = 0

@@ -1,5 +1,7 @@
 """The free pages, kept as runs of consecutive pages."""
 
+from collections.abc import Iterable
+
 
 class FreeRuns:
     """A set of free pages that hands out consecutive ones when it can.
@@ -29,32 +31,38 @@ class FreeRuns:
 
     def add(self, page: int) -> None:
         """Return ``page``, which is not in the set, and merge it with its neighbours."""
-        start, end = page, page + 1
-        if page in self._start_of:
-            start = self._start_of[page]
-            self._remove(start)
-        if end in self._end_of:
-            end = self._remove(end)
-        self._insert(start, end)
-        self.num_pages += 1
+        self._add_run(page, page + 1)
+
+    def add_many(self, pages: Iterable[int]) -> None:
+        """Return pages that are not in the set; fast where each comes just before the last."""
+        run: range | None = None
+        for page in pages:
+            if run is not None and page + 1 == run.start:
+                run = range(page, run.stop)
+                continue
+            if run is not None:
+                self._add_run(run.start, run.stop)
+            run = range(page, page + 1)
+        if run is not None:
+            self._add_run(run.start, run.stop)
 
     def take_one(self) -> int:
         """Take the first page of one of the smallest runs; the set is not empty."""
         start, end = self._pop((self._filled & -self._filled).bit_length() - 1)
         return self._cut(start, end, 0, 1).start
 
-    def take(self, count: int, after: int) -> list[int]:
+    def take(self, count: int, after: int | None) -> list[int]:
         """Take ``count`` pages, at most ``num_pages``, in as few runs as is cheap to find.
 
         Args:
             count: how many.
-            after: the page they should follow directly if those are free; -1 for anywhere.
+            after: the page they should follow directly if those are free; None for anywhere.
 
         Returns:
             The pages in the order in which a task should use them.
         """
         taken: list[int] = []
-        if count and after >= 0 and after + 1 in self._end_of:
+        if count and after is not None and after + 1 in self._end_of:
             start = after + 1
             taken.extend(self._cut(start, self._remove(start), 0, count))
         while len(taken) < count:
@@ -65,6 +73,15 @@ class FreeRuns:
             spare = max(end - start - wanted, 0)
             taken.extend(self._cut(start, end, spare // 2 if start else 0, wanted))
         return taken
+
+    def _add_run(self, start: int, end: int) -> None:
+        self.num_pages += end - start
+        if start in self._start_of:
+            start = self._start_of[start]
+            self._remove(start)
+        if end in self._end_of:
+            end = self._remove(end)
+        self._insert(start, end)
 
     def _cut(self, start: int, end: int, skip: int, count: int) -> range:
         """Take up to ``count`` pages of a removed run after leaving ``skip``; put back the rest."""

@@ -73,6 +73,10 @@ class Layout:
         """Pages that a task of that length needs."""
         return 0 if self.contiguous else -(-num_tokens // self.page_size)
 
+    def slots_in(self, num_pages: int) -> int:
+        """Token slots of a task that has that many pages."""
+        return self.max_seq_len if self.contiguous else num_pages * self.page_size
+
     def full_pages(self, num_tokens: int) -> int:
         """Pages that a task of that length fills."""
         return 0 if self.contiguous else num_tokens // self.page_size

@@ -9,10 +9,12 @@ from astrai_kvcache.errors import BindError
 from astrai_kvcache.events import CacheCounters, Capacity, PageEvent
 from astrai_kvcache.kv_cache import KVCache
 from astrai_kvcache.layout import Layout
+from astrai_kvcache.offload import Offload
 from astrai_kvcache.req_to_token import ReqToTokenPool
 from astrai_kvcache.shared_pages import SharedPages
 from astrai_kvcache.storage import KVStorage
 from astrai_kvcache.task_pages import TaskPages
+from astrai_kvcache.tiers import PageTier
 from astrai_kvcache.workspace import BindBuffers
 
 
@@ -36,6 +38,8 @@ class PagePool:
         n_tokens: token slots in the pool, rounded down to whole pages; None is contiguous mode.
         prefix_cache: whether to find and share pages of equal prefixes.
         on_event: called with each page stored or evicted, after the pool has changed.
+        tiers: where evicted pages are kept until they are wanted again, fastest first.
+        fingerprint: names the model exactly (a hash of its weights); needed with tiers.
 
     Attributes:
         contiguous: whether the pool is in contiguous mode.
@@ -43,7 +47,7 @@ class PagePool:
         storage: the K/V of all slots.
 
     Raises:
-        InvalidArgumentError: a size is out of range.
+        InvalidArgumentError: a size is out of range, or tiers have no fingerprint.
     """
 
     def __init__(  # noqa: PLR0913 - the seed's signature
@@ -60,6 +64,8 @@ class PagePool:
         *,
         prefix_cache: bool = True,
         on_event: Callable[[PageEvent], None] | None = None,
+        tiers: Sequence[PageTier] = (),
+        fingerprint: str = "",
     ) -> None:
         layout = Layout(max_batch_size, max_seq_len, page_size, n_tokens)
         self.n_layers = n_layers
@@ -78,15 +84,14 @@ class PagePool:
             max_batch_size, max_seq_len, self.device, 1 if self.contiguous else page_size
         )
         if self.contiguous:
-            slots = torch.arange(self.n_tokens, device=self.device)
-            self._table.write(slice(None), slots.view(max_batch_size, max_seq_len))
+            self._table.own_slots()
         self._pages = SharedPages(
-            layout.num_pages, page_size, prefix_cache=prefix_cache and not self.contiguous
+            layout.num_pages, page_size, on_event, prefix_cache=prefix_cache and not self.contiguous
         )
-        self._pages.on_event = on_event
         self._tasks = TaskPages(self._pages, self._table, layout)
         self._binder = StepBinder(self.storage, self._table, page_size)
-        self._pins: dict[str, list[int]] = {}
+        if tiers and self._pages.prefix is not None:
+            self._pages.offload = Offload(self.storage, page_size, tiers, fingerprint)
 
     def task_alloc(
         self,
@@ -116,14 +121,9 @@ class PagePool:
         length = len(prompt_ids) if num_tokens is None else num_tokens
         for num_wanted in (length, len(prompt_ids)):
             self._layout.check_length(num_wanted)
-        num_prompt = min(length, len(prompt_ids))
-        # The last token is always left to compute: its logits are needed.
-        hits = self._pages.find(prompt_ids, num_prompt - 1, salt)
-        if not self._tasks.add(task_id, length, num_prompt, hits, salt):
-            return False
-        self._pages.count_lookup(len(hits), num_prompt - 1)
+        done = self._tasks.add(task_id, length, prompt_ids, salt)
         self._pages.deliver_events()
-        return True
+        return done
 
     def task_fork(self, task_id: str, child_id: str) -> bool:
         """Add a task that continues from where another one is, for parallel samples.
@@ -195,7 +195,7 @@ class PagePool:
 
     def prefix_len(self, prompt_ids: Sequence[int], *, salt: Hashable = None) -> int:
         """Tokens that ``task_alloc`` would report as cached now; a query changes nothing."""
-        return len(self._pages.find(prompt_ids, len(prompt_ids) - 1, salt)) * self.page_size
+        return self._tasks.num_known(prompt_ids, salt) * self.page_size
 
     def pin_prefix(self, pin_id: str, token_ids: Sequence[int], *, salt: Hashable = None) -> int:
         """Keep the recorded pages of a prefix until it is unpinned; they count as in use.
@@ -208,24 +208,23 @@ class PagePool:
         Returns:
             The number of tokens pinned.
         """
-        pages = self._pages.reserve(self._pages.find(token_ids, len(token_ids), salt), 0)
-        assert pages is not None  # no new page is asked for
-        self.unpin_prefix(pin_id)
-        if pages:
-            self._pins[pin_id] = pages
+        pages = self._pages.find(token_ids, salt)
+        self._pages.pin(pin_id, pages)
         return len(pages) * self.page_size
 
     def unpin_prefix(self, pin_id: str) -> None:
         """Let a pinned prefix be evicted again; does nothing for an unknown pin."""
-        self._pages.release(self._pins.pop(pin_id, []))
+        self._pages.pin(pin_id, ())
 
     def reset_prefix_cache(self) -> None:
-        """Forget all content and pins (the weights changed); what tasks hold stays out of it."""
-        for pin_id in list(self._pins):
-            self.unpin_prefix(pin_id)
+        """Forget all content, in tiers too, and all pins (new weights); tasks' K/V stay out."""
         self._pages.forget_all()
         self._tasks.make_stale()
         self._pages.deliver_events()
+
+    def save_prefix_cache(self) -> None:
+        """Copy all recorded pages to the tiers, before a shutdown; evicted ones are there."""
+        self._pages.store_all()
 
     def bind_tasks(
         self,
@@ -257,7 +256,7 @@ class PagePool:
             SharedPageError: the step would write a page that others may read.
         """
         tasks = self._tasks.get(task_ids)
-        target = workspace.device if device is None else torch.device(device)
+        target = torch.device(workspace.device if device is None else device)
         if start_pos is None:
             return self._binder.bind(tasks, workspace, target, q_lens)
         if q_lens is not None:

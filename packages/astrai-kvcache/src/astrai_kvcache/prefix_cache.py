@@ -25,6 +25,16 @@ def page_hash(token_ids: Sequence[int], page_idx: int, page_size: int) -> int:
     return int.from_bytes(blake2b(prefix.tobytes(), digest_size=8).digest(), "little")
 
 
+def token_bytes(token_ids: Sequence[int]) -> bytes:
+    """Tokens as 8 bytes each: equal exactly when all tokens are."""
+    return array("q", token_ids).tobytes()
+
+
+def normalised_salt(salt: Hashable) -> Hashable:
+    """The salt that stands for this one: ``None`` and ``""`` both mean no salt."""
+    return None if salt == "" else salt
+
+
 class _Node:
     """One recorded page, below the page it continues; ``page`` is -1 at the root of a salt."""
 
@@ -69,7 +79,7 @@ class PrefixCache:
         Only full pages are found; a query changes nothing.
         """
         hits: list[int] = []
-        node = self._roots.get(_normalised(salt))
+        node = self._roots.get(normalised_salt(salt))
         for logical_page in range(len(token_ids) // self._page_size):
             if node is None:
                 break
@@ -128,7 +138,7 @@ class PrefixCache:
         Raises:
             PageStateError: ``page`` is recorded already, with other tokens or another prefix.
         """
-        salt = _normalised(salt)
+        salt = normalised_salt(salt)
         above = self._roots.get(salt) if parent is None else self._nodes[parent]
         key = self._key(token_ids, 0)
         holder = above.children.get(key) if above is not None else None
@@ -186,8 +196,4 @@ class PrefixCache:
 
     def _key(self, token_ids: Sequence[int], logical_page: int) -> bytes:
         start = logical_page * self._page_size
-        return array("q", token_ids[start : start + self._page_size]).tobytes()
-
-
-def _normalised(salt: Hashable) -> Hashable:
-    return None if salt == "" else salt
+        return token_bytes(token_ids[start : start + self._page_size])

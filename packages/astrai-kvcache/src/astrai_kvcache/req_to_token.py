@@ -44,6 +44,7 @@ class ReqToTokenPool:
             self._table = torch.zeros(
                 (size, self._pages_per_row * page_size), dtype=torch.int32, device=device
             )
+            self._flat = self._table.view(-1)
             self._by_page = self._table.view(size * self._pages_per_row, page_size)
             self._offsets = torch.arange(page_size, dtype=torch.int32, device=device)
 
@@ -52,6 +53,15 @@ class ReqToTokenPool:
         """The table, int32 ``[size, max_context_len]``, with all writes done."""
         self.flush()
         return self._table
+
+    def places(self, rows: Tensor, positions: Tensor) -> Tensor:
+        """Where positions of rows are in the table, for :meth:`slots_at`; the next is one more."""
+        return rows * self._table.size(1) + positions
+
+    def slots_at(self, places: Tensor) -> Tensor:
+        """The token slots at those places, int32, with all writes done."""
+        self.flush()
+        return self._flat.index_select(0, places)
 
     def alloc(self, num_reqs: int) -> list[int] | None:
         """Take ``num_reqs`` rows; None, with nothing changed, when not that many are free."""
@@ -76,6 +86,10 @@ class ReqToTokenPool:
             self._is_free[row] = True
         self.free_slots.extend(req_indices)
 
+    def own_slots(self) -> None:
+        """Give each row slots of its own, consecutive ones, once and for all."""
+        torch.arange(self._flat.numel(), out=self._flat)
+
     def write(self, indices: Any, values: Any) -> None:
         """Write slots at any index that a tensor takes; at once, after all earlier writes."""
         self.req_to_token[indices] = values
@@ -99,7 +113,7 @@ class ReqToTokenPool:
             return
         places, pages = writes.to(self._device).view(2, -1)
         slots = pages.unsqueeze(1) * self._offsets.numel() + self._offsets
-        self._by_page[places] = slots
+        self._by_page.index_copy_(0, places.long(), slots)
         self._pending.clear()
 
     def flush(self) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 from astrai_kvcache.allocator import Allocator
 from astrai_kvcache.events import CacheCounters, PageEvent, PageEvicted, PageStored
+from astrai_kvcache.offload import Offload
 from astrai_kvcache.prefix_cache import PrefixCache
 
 
@@ -17,39 +18,55 @@ class SharedPages:
     Args:
         num_pages: number of pages.
         page_size: tokens in a page.
+        on_event: called with each event once the operation that caused it is done.
         prefix_cache: whether to find pages by content at all.
 
     Attributes:
         allocator: states and users of the pages.
         prefix: content of the pages; None without prefix cache.
         counters: what has happened so far.
-        on_event: called with each event once the operation that caused it is done.
+        pins: pages that are in use by nobody but their pin.
+        offload: what copies pages to tiers; None without tiers.
     """
 
-    def __init__(self, num_pages: int, page_size: int, *, prefix_cache: bool) -> None:
+    def __init__(
+        self,
+        num_pages: int,
+        page_size: int,
+        on_event: Callable[[PageEvent], None] | None = None,
+        *,
+        prefix_cache: bool,
+    ) -> None:
         self.allocator = Allocator(num_pages)
         self.prefix = PrefixCache(page_size) if prefix_cache else None
         self.counters = CacheCounters()
-        self.on_event: Callable[[PageEvent], None] | None = None
+        self.pins: dict[str, list[int]] = {}
+        self.offload: Offload | None = None
+        self._on_event = on_event
         self._page_size = page_size
         self._events: list[PageEvent] = []
+        self._is_findable: Callable[[int], bool] = lambda _: False
         if self.prefix is not None:
+            self._is_findable = self.prefix.has_page
             self.allocator.on_evict = self._evict
 
-    def find(self, token_ids: Sequence[int], max_tokens: int, salt: Hashable) -> list[int]:
-        """The pages that hold the first tokens of a sequence; a query changes nothing.
+    def find(self, token_ids: Sequence[int], salt: Hashable) -> list[int]:
+        """The pages that hold the first tokens of a sequence; a query changes nothing."""
+        return [] if self.prefix is None else self.prefix.lookup(token_ids, salt=salt)
 
-        Args:
-            token_ids: the sequence.
-            max_tokens: the most tokens that may be found.
-            salt: of the sequence.
-        """
-        if self.prefix is None:
-            return []
-        usable = max(0, min(max_tokens, len(token_ids))) // self._page_size * self._page_size
-        return self.prefix.lookup(token_ids[:usable], salt=salt)
+    def has_room(self, shared: Sequence[int], count: int) -> bool:
+        """Whether the ``shared`` pages and ``count`` new ones can be used."""
+        num_unused = sum(1 for page in shared if not self.allocator.ref_count(page))
+        return count <= self.allocator.num_free + self.allocator.num_cached - num_unused
 
-    def reserve(self, shared: Sequence[int], count: int, *, after: int = -1) -> list[int] | None:
+    def use(self, pages: Sequence[int]) -> None:
+        """Add one use of each of the ``pages``, which are in use or cached."""
+        for page in pages:
+            self.allocator.inc_ref(page)
+
+    def reserve(
+        self, shared: Sequence[int], count: int, *, after: int | None = None
+    ) -> list[int] | None:
         """Use the ``shared`` pages and ``count`` new ones.
 
         Args:
@@ -60,21 +77,23 @@ class SharedPages:
         Returns:
             Shared and new pages, or None, with nothing changed, when there is no room.
         """
-        allocator = self.allocator
-        num_unused = sum(1 for page in shared if not allocator.ref_count(page))
-        if count > allocator.num_free + allocator.num_cached - num_unused:
+        if not self.has_room(shared, count):
             return None
-        for page in shared:
-            allocator.inc_ref(page)
-        new = allocator.alloc_many(count, after=after)
+        self.use(shared)
+        new = self.allocator.alloc_many(count, after=after)
         assert new is not None
         return [*shared, *new]
 
     def release(self, pages: Sequence[int]) -> None:
         """Give back one use of consecutive pages of a sequence; recorded ones stay cached."""
-        for page in reversed(pages):
-            keep = self.prefix is not None and self.prefix.has_page(page)
-            self.allocator.free(page, keep_cached=keep)
+        self.allocator.free_many(pages, self._is_findable)
+
+    def pin(self, pin_id: str, pages: Sequence[int]) -> None:
+        """Use ``pages`` under a name, instead of those that were used under it before."""
+        self.use(pages)
+        self.release(self.pins.pop(pin_id, []))
+        if pages:
+            self.pins[pin_id] = list(pages)
 
     def record(self, parent: int | None, tokens: Sequence[int], page: int, salt: Hashable) -> int:
         """Make ``page`` findable, unless another page holds the same content already.
@@ -91,40 +110,57 @@ class SharedPages:
         assert self.prefix is not None
         num_before = len(self.prefix)
         holder = self.prefix.insert(parent, tokens, page, salt=salt)
-        if self.on_event is not None and len(self.prefix) > num_before:
-            self._note(PageStored, page)
+        if len(self.prefix) > num_before:
+            if self.offload is not None:
+                self.offload.follow(page, parent, tokens, salt)
+            if self._on_event is not None:
+                self._note(PageStored, page)
         return holder
 
-    def count_lookup(self, num_found: int, max_tokens: int) -> None:
+    def count_lookup(self, num_found: int, num_restored: int, max_tokens: int) -> None:
         """Count a new task's lookup: pages found, and tokens that could have been."""
         if self.prefix is None:
             return
         self.counters.num_page_hits += num_found
-        self.counters.num_page_misses += max(max_tokens, 0) // self._page_size - num_found
+        self.counters.num_page_restores += num_restored
+        self.counters.num_page_misses += max_tokens // self._page_size - num_found
         self.counters.num_tokens_reused += num_found * self._page_size
 
     def forget_all(self) -> None:
-        """Make all pages unfindable and free the unused ones."""
+        """Make all pages unfindable, and free the unused and pinned ones."""
+        for pin_id in list(self.pins):
+            self.pin(pin_id, ())
         if self.prefix is None:
             return
+        if self.offload is not None:
+            self.offload.clear()
         for page in reversed(self.prefix.pages()):
-            if self.on_event is not None:
+            if self._on_event is not None:
                 self._note(PageEvicted, page)
             if not self.allocator.ref_count(page):
                 self.allocator.uncache(page)
         self.prefix.clear()
 
+    def store_all(self) -> None:
+        """Copy all recorded pages to the tiers, a page after those that continue it."""
+        if self.prefix is not None and self.offload is not None:
+            for page in reversed(self.prefix.pages()):
+                self.offload.store(page)
+
     def deliver_events(self) -> None:
         """Call ``on_event`` with what has happened since the last time."""
-        if self._events and self.on_event is not None:
+        if self._events and self._on_event is not None:
             events, self._events = self._events, []
             for event in events:
-                self.on_event(event)
+                self._on_event(event)
 
     def _evict(self, page: int) -> None:
         assert self.prefix is not None
         self.counters.num_evictions += 1
-        if self.on_event is not None:
+        if self.offload is not None:
+            self.offload.store(page)
+            self.offload.forget(page)
+        if self._on_event is not None:
             self._note(PageEvicted, page)
         self.prefix.evict(page)
 

@@ -60,6 +60,25 @@ class KVStorage:
         self.k_buffer[layer_id, loc] = k.to(self.k_buffer.dtype)
         self.v_buffer[layer_id, loc] = v.to(self.v_buffer.dtype)
 
+    def read(self, start: int, count: int) -> tuple[Tensor, Tensor]:
+        """K/V of ``count`` consecutive slots, copied to host memory.
+
+        Returns:
+            Keys and values, ``[n_layers, count, n_kv_heads, head_dim]`` each.
+        """
+        keys, values = (
+            buffer[:, start : start + count].to(
+                "cpu", copy=True, memory_format=torch.contiguous_format
+            )
+            for buffer in (self.k_buffer, self.v_buffer)
+        )
+        return keys, values
+
+    def write(self, start: int, keys: Tensor, values: Tensor) -> None:
+        """Put back what :meth:`read` gave, at ``start``."""
+        for buffer, content in ((self.k_buffer, keys), (self.v_buffer, values)):
+            buffer[:, start : start + content.size(1)] = content.to(buffer.device)
+
     def copy_slots(self, source: int, target: int, count: int) -> None:
         """Copy the K/V of ``count`` consecutive slots, in all layers; they do not overlap."""
         for buffer in (self.k_buffer, self.v_buffer):

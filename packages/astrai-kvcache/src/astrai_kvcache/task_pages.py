@@ -8,6 +8,7 @@ from astrai_kvcache.layout import Layout
 from astrai_kvcache.req_to_token import ReqToTokenPool
 from astrai_kvcache.shared_pages import SharedPages
 from astrai_kvcache.storage import KVStorage
+from astrai_kvcache.tiers import PageKV, Prefix
 
 
 @dataclass(slots=True, eq=False)
@@ -20,9 +21,10 @@ class Task:
         pages: its pages in order; never fewer than ``length`` needs.
         salt: separates prefix sharing.
         num_prompt: tokens of its prompt that it was added with.
-        num_cached: pages that were found in the prefix cache when it was added.
+        num_cached: pages that were found, in the pool or a tier, when it was added.
         num_recorded: leading pages that are in the prefix cache.
         num_shared: leading pages that others may read, so that it must not write them.
+        num_slots: token slots that it has; never fewer than ``length``.
         is_stale: it began before the prefix cache was reset, so its K/V stay out of it.
     """
 
@@ -34,6 +36,7 @@ class Task:
     num_cached: int
     num_recorded: int
     num_shared: int
+    num_slots: int = 0
     is_stale: bool = False
 
 
@@ -62,7 +65,7 @@ class TaskPages:
             UnknownTaskError: one of the names is not a task's.
         """
         try:
-            return [self.by_id[task_id] for task_id in task_ids]
+            return list(map(self.by_id.__getitem__, task_ids))
         except KeyError as error:
             raise UnknownTaskError(
                 f"No task is named {error.args[0]!r}; add it with task_alloc first."
@@ -79,21 +82,35 @@ class TaskPages:
                 f"Task {task_id!r} exists already; free it first, or choose another id."
             )
 
-    def add(
-        self, task_id: str, length: int, num_prompt: int, hits: list[int], salt: Hashable
-    ) -> bool:
-        """Add a task of ``length`` tokens that begins with the pages ``hits``.
+    def add(self, task_id: str, length: int, prompt_ids: Sequence[int], salt: Hashable) -> bool:
+        """Add a task of ``length`` tokens that begins with what is known of its prompt.
 
         Returns:
             False, with nothing changed, when no row or too few pages are free.
         """
-        pages = self._reserve(hits, length, after=hits[-1] if hits else -1)
+        num_prompt = min(length, len(prompt_ids))
+        # The last token is always left to compute: its logits are needed.
+        known_ids = prompt_ids[: max(num_prompt - 1, 0)]
+        hits = self._pages.find(known_ids, salt)
+        fetched = self._fetch(known_ids, hits, length, salt)
+        pages = self._reserve(hits, length, after=hits[-1] if hits else None)
         if pages is None:
             return False
         num_hits = len(hits)
         task = Task(-1, length, pages, salt, num_prompt, num_hits, num_hits, num_hits)
         self._place(task_id, task)
+        if fetched:
+            self._restore(task, fetched, known_ids)
+        self._pages.count_lookup(task.num_cached, len(fetched), len(known_ids))
         return True
+
+    def num_known(self, prompt_ids: Sequence[int], salt: Hashable) -> int:
+        """Pages that a task with that prompt would find now; a query changes nothing."""
+        known_ids = prompt_ids[: max(len(prompt_ids) - 1, 0)]
+        hits = self._pages.find(known_ids, salt)
+        if self._pages.offload is None:
+            return len(hits)
+        return len(hits) + self._pages.offload.count(known_ids, hits, salt)
 
     def fork(self, parent: Task, child_id: str, storage: KVStorage) -> bool:
         """Add a task that shares the parent's full pages and has a copy of a partial last one.
@@ -125,13 +142,14 @@ class TaskPages:
 
     def resize(self, task: Task, length: int) -> bool:
         """Set a task's length, with more pages if it needs them; False when there are too few."""
-        num_new = self._layout.pages_for(length) - len(task.pages)
-        if num_new > 0:
-            new = self._pages.reserve((), num_new, after=task.pages[-1] if task.pages else -1)
+        if length > task.num_slots:
+            num_new = self._layout.pages_for(length) - len(task.pages)
+            new = self._pages.reserve((), num_new, after=task.pages[-1] if task.pages else None)
             if new is None:
                 return False
             self._table.write_pages(task.row, len(task.pages), new)
             task.pages.extend(new)
+            task.num_slots = self._layout.slots_in(len(task.pages))
         task.length = length
         return True
 
@@ -164,7 +182,32 @@ class TaskPages:
             task.num_recorded = 0
             task.is_stale = True
 
-    def _reserve(self, shared: list[int], length: int, *, after: int = -1) -> list[int] | None:
+    def _fetch(
+        self, known_ids: Sequence[int], hits: list[int], length: int, salt: Hashable
+    ) -> list[tuple[Prefix, PageKV]]:
+        """What the tiers have of a new task's prompt, if the task has room at all.
+
+        They are read before pages are reserved, as that may push out of them what is wanted.
+        """
+        num_new = self._layout.pages_for(length) - len(hits)
+        if self._pages.offload is None or not self._table.free_slots:
+            return []
+        if not self._pages.has_room(hits, num_new):
+            return []
+        return self._pages.offload.fetch(known_ids, hits, salt)
+
+    def _restore(
+        self, task: Task, fetched: list[tuple[Prefix, PageKV]], known_ids: Sequence[int]
+    ) -> None:
+        """Put pages that were fetched behind those that were found."""
+        assert self._pages.offload is not None  # it has fetched them
+        first, task.num_cached = task.num_cached, task.num_cached + len(fetched)
+        self._pages.offload.restore(task.pages[first : task.num_cached], fetched)
+        self.record(task, known_ids[: task.num_cached * self._layout.page_size])
+
+    def _reserve(
+        self, shared: list[int], length: int, *, after: int | None = None
+    ) -> list[int] | None:
         """Pages for a new task, if a row is free for it too."""
         if not self._table.free_slots:
             return None
@@ -176,6 +219,7 @@ class TaskPages:
         rows = self._table.alloc(1)
         assert rows is not None  # _reserve has looked
         task.row = rows[0]
+        task.num_slots = self._layout.slots_in(len(task.pages))
         self._table.write_pages(task.row, 0, task.pages)
         self.by_id[task_id] = task
 
@@ -191,7 +235,7 @@ class TaskPages:
                 if logical_page < len(other.pages) and other.pages[logical_page] == own
             ]
         for holder in holders:
-            self._pages.reserve([page], 0)
+            self._pages.use([page])
             holder.pages[logical_page] = page
             self._table.write_pages(holder.row, logical_page, [page])
             self._pages.release([own])

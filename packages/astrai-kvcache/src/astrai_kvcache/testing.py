@@ -4,6 +4,7 @@ from collections import Counter
 from itertools import pairwise
 
 from astrai_kvcache.allocator import Allocator
+from astrai_kvcache.offload import Offload
 from astrai_kvcache.pool import PagePool
 from astrai_kvcache.prefix_cache import PrefixCache
 from astrai_kvcache.task_pages import Task
@@ -23,6 +24,7 @@ def check_invariants(pool: PagePool) -> None:
       before those that continue it.
     - A page that several tasks name, or that can be found, is one that none of them writes.
     - A task never had its whole prompt cached.
+    - Tiers would keep each page by exactly the tokens and the salt it is found by.
     - Each task has its own row, enough pages for its length, and a table row that names them.
 
     Takes time in proportion to the pool. Meant for tests.
@@ -36,6 +38,8 @@ def check_invariants(pool: PagePool) -> None:
     if pool._pages.prefix is not None:
         _check_prefixes(allocator, pool._pages.prefix)
         _check_recorded(pool, pool._pages.prefix)
+        if pool._pages.offload is not None:
+            _check_offload(pool._pages.offload, pool._pages.prefix)
     else:
         _require(allocator.num_cached == 0, "pages are cached without a prefix cache")
     _check_rows(pool)
@@ -70,7 +74,7 @@ def _check_states(allocator: Allocator) -> None:
 
 
 def _check_uses(pool: PagePool) -> None:
-    holders = [task.pages for task in pool._tasks.by_id.values()] + list(pool._pins.values())
+    holders = [task.pages for task in pool._tasks.by_id.values()] + list(pool._pages.pins.values())
     for pages in holders:
         _require(len(set(pages)) == len(pages), f"a task or pin names a page twice: {pages}")
     uses = Counter(page for pages in holders for page in pages)
@@ -109,7 +113,7 @@ def _check_recorded(pool: PagePool, prefix: PrefixCache) -> None:
                 f"recorded pages of task {task_id!r} are not one path",
             )
             parent = page
-    for pin_id, pages in pool._pins.items():
+    for pin_id, pages in pool._pages.pins.items():
         path = [-1, *pages]
         _require(
             all(prefix.parent_of(page) == path[i] for i, page in enumerate(pages)),
@@ -121,6 +125,20 @@ def _check_recorded(pool: PagePool, prefix: PrefixCache) -> None:
             all(child.parent is prefix._nodes[page] for child in children.values()),
             f"page {page} has children that do not know it",
         )
+
+
+def _check_offload(offload: Offload, prefix: PrefixCache) -> None:
+    for page in prefix.pages():
+        parent, own = prefix.parent_of(page), offload.prefix_of(page)
+        above = offload.prefix_of(parent) if parent >= 0 else offload.root_of(prefix.salt_of(page))
+        _require((own is None) == (above is None), f"page {page} has lost what it is kept by")
+        _require(
+            own is None or (own.parent is above and own.tokens == prefix._nodes[page].key),
+            f"page {page} would be kept by other tokens than its own",
+        )
+    _require(
+        set(offload._by_page) <= set(prefix.pages()), "a page that cannot be found would be kept"
+    )
 
 
 def _check_rows(pool: PagePool) -> None:
@@ -139,6 +157,8 @@ def _check_rows(pool: PagePool) -> None:
 def _check_task(pool: PagePool, task_id: str, task: Task) -> None:
     name, size = f"task {task_id!r}", pool.page_size
     _require(0 <= task.length <= pool.max_seq_len, f"{name} has {task.length} tokens")
+    num_slots = pool._layout.slots_in(len(task.pages))
+    _require(task.num_slots == num_slots, f"{name} has {num_slots} slots, not {task.num_slots}")
     if pool.contiguous:
         start = task.row * pool.max_seq_len
         slots = pool._table._table[task.row].tolist()
