@@ -13,6 +13,7 @@ def no_backend_in_environment(monkeypatch):
     monkeypatch.delenv("ASTRAI_BACKEND", raising=False)
 
 
+@pytest.mark.usefixtures("no_kernels")
 def test_report_names_the_backend_and_the_reasons(capsys):
     assert main(["doctor", "--device", "cpu"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -22,7 +23,27 @@ def test_report_names_the_backend_and_the_reasons(capsys):
         "requested  auto",
         "backend    torch_native",
     ]
-    assert [line.partition(":")[0] for line in lines[4:]] == ["rejected   cuda", "rejected   cpu"]
+    assert [line.partition(":")[0] for line in lines[4:6]] == ["rejected   cuda", "rejected   cpu"]
+    assert lines[6:] == ["cpu        no native kernels: no C++ compiler was found."]
+
+
+def test_report_describes_the_native_kernels(kernels, capsys):
+    assert main(["doctor", "--device", "cpu"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3] == "backend    cpu"
+    name = kernels.instruction_set().decode()
+    assert lines[-1] == f"cpu        {name} kernels, 2 threads, {kernels.path}"
+
+
+def test_build_prints_the_library(kernels, capsys):
+    assert main(["build"]) == 0
+    assert capsys.readouterr().out.endswith(".so\n")
+
+
+def test_build_says_why_it_cannot(monkeypatch, capsys):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert main(["build"]) == 2
+    assert "no C++ compiler was found; install one of g++" in capsys.readouterr().err
 
 
 def test_report_says_when_the_choice_delegates(monkeypatch):
@@ -53,6 +74,7 @@ def test_a_wrong_command_line_is_refused(arguments):
 
 def test_runs_as_a_module(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["astrai-kernels", "doctor"])
+    monkeypatch.setenv("ASTRAI_BACKEND", "torch_native")
     monkeypatch.delitem(sys.modules, "astrai_kernels.__main__")
     with pytest.raises(SystemExit, match="0"):
         runpy.run_module("astrai_kernels", run_name="__main__")

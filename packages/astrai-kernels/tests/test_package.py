@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import astrai_kernels
-from astrai_kernels import ops, testing
+from astrai_kernels import ops, select_backend, testing
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -30,6 +30,7 @@ import astrai_kernels, torch
 siblings = [name for name in sys.modules if name.startswith("astrai_")]
 assert {name.partition(".")[0] for name in siblings} == {"astrai_kernels"}, siblings
 assert "pytest" not in sys.modules
+assert astrai_kernels.cpu.library._loaded is None
 assert not torch.cuda.is_initialized()
 """
     result = run_python(code)
@@ -58,13 +59,16 @@ def test_the_console_script_is_installed():
 
 def test_readme_snippets_run():
     readme = (PACKAGE / "README.md").read_text(encoding="utf-8")
-    attend, choose, contract = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    attend, choose, quantised, contract = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     result = run_python(f"{attend}\n{choose}\nimport sys\nassert 'pytest' not in sys.modules")
     assert result.returncode == 0, result.stderr
+    selection = select_backend("cpu")
     assert result.stdout.splitlines() == [
-        "torch_native (6, 9, 64)",
-        "not cuda: its kernels need an NVIDIA GPU, and the device is 'cpu'.",
-        "not cpu: this release of astrai-kernels has no native CPU kernels.",
+        f"{selection.name} (6, 9, 64)",
+        *(f"not {rejection.name}: {rejection.reason}" for rejection in selection.rejected),
         "torch_native",
     ]
+    result = run_python(quantised)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout in ("", "torch.Size([2, 96])\n")
     compile(contract, "README.md", "exec")

@@ -7,8 +7,8 @@ import torch
 from astrai_kernels import (
     ATTN_BACKEND,
     BackendChoice,
-    BackendFallbackWarning,
     BackendUnavailableError,
+    CpuBackend,
     CudaBackend,
     EnvironmentValueError,
     TorchNativeBackend,
@@ -23,12 +23,20 @@ def no_backend_in_environment(monkeypatch):
     monkeypatch.delenv("ASTRAI_BACKEND", raising=False)
 
 
-def test_automatic_selection_is_torch_and_says_why():
+@pytest.mark.usefixtures("no_kernels")
+def test_automatic_selection_without_kernels_is_torch_and_says_why():
     selection = select_backend("cpu")
     assert isinstance(selection.backend, TorchNativeBackend)
     assert selection.name == "torch_native"
     assert {rejection.name for rejection in selection.rejected} == {"cuda", "cpu"}
     assert all(rejection.reason.endswith(".") for rejection in selection.rejected)
+
+
+def test_automatic_selection_prefers_native_kernels(kernels):
+    selection = select_backend("cpu")
+    assert isinstance(selection.backend, CpuBackend)
+    assert selection.name == "cpu"
+    assert [rejection.name for rejection in selection.rejected] == ["cuda"]
 
 
 def test_each_selection_has_a_backend_of_its_own():
@@ -50,6 +58,7 @@ def test_environment_choosing_cuda_gives_the_delegating_backend(monkeypatch):
     assert [rejection.name for rejection in selection.rejected] == ["cuda"]
 
 
+@pytest.mark.usefixtures("no_kernels")
 @pytest.mark.parametrize("value", ["", "auto", "AUTO"])
 def test_environment_may_ask_for_automatic(monkeypatch, value):
     monkeypatch.setenv("ASTRAI_BACKEND", value)
@@ -73,14 +82,23 @@ def test_context_beats_environment_and_argument_beats_context(monkeypatch):
         assert select_backend("cpu", choice=choice).name == "torch_native"
 
 
-def test_choosing_native_cpu_falls_back_and_warns():
-    with attn_backend(ATTN_BACKEND.CPU), pytest.warns(BackendFallbackWarning, match="'cpu'"):
+@pytest.mark.usefixtures("no_kernels")
+def test_choosing_native_cpu_without_kernels_gives_the_delegating_backend():
+    with attn_backend(ATTN_BACKEND.CPU):
         selection = select_backend(torch.device("cpu"))
-    assert isinstance(selection.backend, TorchNativeBackend)
-    assert selection.name == "torch_native"
+    assert isinstance(selection.backend, CpuBackend)
+    assert selection.name == "cpu"
     assert [rejection.name for rejection in selection.rejected] == ["cpu"]
 
 
+def test_choosing_native_cpu_gives_it(kernels):
+    with attn_backend(ATTN_BACKEND.CPU, strict=True):
+        selection = select_backend("cpu")
+    assert isinstance(selection.backend, CpuBackend)
+    assert selection.rejected == ()
+
+
+@pytest.mark.usefixtures("no_kernels")
 @pytest.mark.parametrize("backend", [ATTN_BACKEND.CUDA, ATTN_BACKEND.CPU])
 def test_a_strict_choice_raises_with_the_reason(backend):
     with attn_backend(backend, strict=True), pytest.raises(BackendUnavailableError) as caught:

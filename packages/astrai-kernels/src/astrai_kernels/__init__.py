@@ -6,6 +6,7 @@ The attention contract is `AttentionBackend`; `select_backend` gives the one tha
 
 from astrai_kernels import ops
 from astrai_kernels.backends.base import ATTN_BACKEND, AttentionBackend, AttentionCache
+from astrai_kernels.backends.cpu import CpuBackend
 from astrai_kernels.backends.cuda import CudaBackend
 from astrai_kernels.backends.selection import (
     BackendChoice,
@@ -16,11 +17,14 @@ from astrai_kernels.backends.selection import (
     select_backend,
 )
 from astrai_kernels.backends.torch_native import TorchNativeBackend
+from astrai_kernels.cpu.library import set_num_threads
+from astrai_kernels.cpu.library import unavailable_reason as native_unavailable_reason
 from astrai_kernels.errors import (
     BackendFallbackWarning,
     BackendUnavailableError,
     EnvironmentValueError,
     KernelsError,
+    NativeUnavailableError,
     PositionError,
     ShapeError,
 )
@@ -33,9 +37,11 @@ __all__ = [
     "BackendChoice",
     "BackendFallbackWarning",
     "BackendUnavailableError",
+    "CpuBackend",
     "CudaBackend",
     "EnvironmentValueError",
     "KernelsError",
+    "NativeUnavailableError",
     "PositionError",
     "Rejection",
     "Rotary",
@@ -45,7 +51,9 @@ __all__ = [
     "TorchNativeBackend",
     "apply_rotary_emb",
     "attn_backend",
+    "native_unavailable_reason",
     "ops",
     "requested_backend",
     "select_backend",
+    "set_num_threads",
 ]

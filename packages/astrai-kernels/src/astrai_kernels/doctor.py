@@ -5,6 +5,8 @@ from importlib.metadata import version
 import torch
 
 from astrai_kernels.backends.selection import choice_in_force, select_backend
+from astrai_kernels.cpu.library import load_library
+from astrai_kernels.errors import NativeUnavailableError
 
 
 def default_device() -> torch.device:
@@ -32,5 +34,18 @@ def report(device: torch.device) -> str:
         ("requested", choice.backend.value if choice else "auto"),
         ("backend", f"{selection.name} (delegating to torch)" if delegates else selection.name),
         *(("rejected", f"{each.name}: {each.reason}") for each in selection.rejected),
+        ("cpu", _native_cpu()),
     ]
     return "".join(f"{label:<11}{text}\n" for label, text in lines)
+
+
+def _native_cpu() -> str:
+    """What the native CPU kernels are, or why there are none; compiles them if need be."""
+    try:
+        library = load_library()
+    except NativeUnavailableError as error:
+        return f"no native kernels: {error}"
+    return (
+        f"{library.instruction_set().decode()} kernels, {library.num_threads()} threads, "
+        f"{library.path}"
+    )

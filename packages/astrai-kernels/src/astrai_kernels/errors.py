@@ -2,6 +2,7 @@
 
 KernelsError
 ├── BackendUnavailableError   the backend asked for, strictly, cannot run here
+├── NativeUnavailableError    the native CPU kernels cannot be built or loaded
 ├── EnvironmentValueError     an ``ASTRAI_*`` variable has a value that means nothing
 ├── ShapeError                tensors that do not fit together
 └── PositionError             a position outside the rotary table
@@ -31,6 +32,10 @@ class BackendUnavailableError(KernelsError):
         )
         self.name = name
         self.reason = reason
+
+
+class NativeUnavailableError(KernelsError):
+    """The native CPU kernels cannot be built or loaded; the message is a sentence saying why."""
 
 
 class EnvironmentValueError(KernelsError, ValueError):

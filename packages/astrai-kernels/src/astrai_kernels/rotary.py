@@ -104,11 +104,12 @@ class Rotary:
 
     def apply(self, x: Tensor) -> Tensor:
         """Rotate ``x`` of shape ``[..., heads, dim]``; see `apply_rotary_emb`."""
-        self._check_shape(x)
+        self.check_shape(x)
         rotated = self._rotate_pairs(x) if self.interleaved else self._rotate_halves(x)
         return rotated.to(x.dtype)
 
-    def _check_shape(self, x: Tensor) -> None:
+    def check_shape(self, x: Tensor) -> None:
+        """Raise `ShapeError` if ``x`` of shape ``[..., heads, dim]`` cannot be rotated."""
         expected = (*self.freqs_cis.shape[:-2], 2 * self.freqs_cis.shape[-2])
         if (*x.shape[:-2], x.shape[-1]) != expected:
             raise ShapeError(

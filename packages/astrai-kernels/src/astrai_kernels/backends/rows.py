@@ -62,10 +62,10 @@ def active_rows(cache: AttentionCache, num_tokens: int, window: int | None) -> l
         ShapeError: the cache's index tensors do not describe ``num_tokens`` tokens.
     """
     lengths = cache.seq_lens.tolist()
-    bounds = _query_bounds(cache.qo_indptr, len(lengths), num_tokens)
+    bounds = query_bounds(cache.qo_indptr, len(lengths), num_tokens)
     num_queries = [end - begin for begin, end in pairwise(bounds)]
     table = cache.req_to_token[:, : cache.max_len].index_select(0, cache.req_pool_indices)
-    _check_lengths(lengths, num_queries, table.shape[1])
+    check_lengths(lengths, num_queries, table.shape[1])
     firsts = [
         0 if window is None else max(0, length - count - window + 1)
         for length, count in zip(lengths, num_queries, strict=True)
@@ -78,8 +78,12 @@ def active_rows(cache: AttentionCache, num_tokens: int, window: int | None) -> l
     ]
 
 
-def _query_bounds(qo_indptr: Tensor | None, batch: int, num_tokens: int) -> list[int]:
-    """Where each row's query tokens begin, and the end of the last."""
+def query_bounds(qo_indptr: Tensor | None, batch: int, num_tokens: int) -> list[int]:
+    """Where each row's query tokens begin, and the end of the last.
+
+    Raises:
+        ShapeError: that is not ``num_tokens``, or nothing says how tokens are shared out.
+    """
     if qo_indptr is None:
         num_queries, rest = divmod(num_tokens, max(batch, 1))
         if rest or num_queries * batch != num_tokens:
@@ -97,7 +101,8 @@ def _query_bounds(qo_indptr: Tensor | None, batch: int, num_tokens: int) -> list
     return bounds
 
 
-def _check_lengths(lengths: Sequence[int], num_queries: Sequence[int], max_len: int) -> None:
+def check_lengths(lengths: Sequence[int], num_queries: Sequence[int], max_len: int) -> None:
+    """Raise `ShapeError` where a row is longer than ``max_len``, or shorter than its queries."""
     for length, count in zip(lengths, num_queries, strict=True):
         if length > max_len:
             raise ShapeError(f"A row of {length} tokens exceeds the cache's max_len, {max_len}.")

@@ -9,8 +9,8 @@ import torch
 
 from astrai_kernels import _env
 from astrai_kernels.backends.base import ATTN_BACKEND, AttentionBackend
+from astrai_kernels.backends.cpu import CpuBackend
 from astrai_kernels.backends.cuda import CudaBackend
-from astrai_kernels.backends.fallback import warn_of_fallback
 from astrai_kernels.backends.torch_native import TorchNativeBackend
 from astrai_kernels.errors import BackendUnavailableError
 
@@ -56,6 +56,14 @@ class Selection:
     name: str
     rejected: tuple[Rejection, ...] = ()
 
+
+_BACKENDS: dict[ATTN_BACKEND, type[AttentionBackend]] = {
+    ATTN_BACKEND.CUDA: CudaBackend,
+    ATTN_BACKEND.CPU: CpuBackend,
+    ATTN_BACKEND.TORCH_NATIVE: TorchNativeBackend,
+}
+_PREFERENCE = tuple(_BACKENDS)
+"""Automatic selection takes the first that can serve."""
 
 _requested: ContextVar[BackendChoice | None] = ContextVar("astrai_attn_backend", default=None)
 
@@ -117,31 +125,29 @@ def select_backend(device: torch.device | str, *, choice: BackendChoice | None =
     choice = choice or choice_in_force()
     if choice is not None:
         return _select_chosen(choice, device)
-    rejected = tuple(
-        Rejection(member.value, reason)
-        for member in ATTN_BACKEND
-        if (reason := _availability(member, device)) is not None
-    )
-    return Selection(TorchNativeBackend(), ATTN_BACKEND.TORCH_NATIVE.value, rejected)
+    rejected: list[Rejection] = []
+    for member in _PREFERENCE:
+        reason = _BACKENDS[member].availability(device)
+        if reason is None:
+            return Selection(_BACKENDS[member](), member.value, tuple(rejected))
+        rejected.append(Rejection(member.value, reason))
+    raise AssertionError("torch serves every device")
 
 
 def _select_chosen(choice: BackendChoice, device: torch.device) -> Selection:
     name = choice.backend.value
-    reason = _availability(choice.backend, device)
+    reason = _BACKENDS[choice.backend].availability(device)
     if reason is None:
-        return Selection(TorchNativeBackend(), name)
+        return Selection(_make(choice), name)
     if choice.strict:
         raise BackendUnavailableError(name, reason)
-    rejected = (Rejection(name, reason),)
+    # A native backend delegates by itself, and says why.
+    return Selection(_make(choice), name, (Rejection(name, reason),))
+
+
+def _make(choice: BackendChoice) -> AttentionBackend:
     if choice.backend is ATTN_BACKEND.CUDA:
-        return Selection(CudaBackend(), name, rejected)
-    warn_of_fallback(choice.backend, reason)
-    return Selection(TorchNativeBackend(), ATTN_BACKEND.TORCH_NATIVE.value, rejected)
-
-
-def _availability(member: ATTN_BACKEND, device: torch.device) -> str | None:
-    if member is ATTN_BACKEND.CUDA:
-        return CudaBackend.availability(device)
-    if member is ATTN_BACKEND.CPU:
-        return "this release of astrai-kernels has no native CPU kernels."
-    return TorchNativeBackend.availability(device)
+        return CudaBackend(strict=choice.strict)
+    if choice.backend is ATTN_BACKEND.CPU:
+        return CpuBackend(strict=choice.strict)
+    return TorchNativeBackend()

@@ -1,6 +1,5 @@
 """Attention in plain torch: read each row's K/V through the table, then call torch's own."""
 
-import weakref
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -9,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name the torch world knows it by
 
 from astrai_kernels.backends.base import ATTN_BACKEND, AttentionBackend, AttentionCache
+from astrai_kernels.backends.inputs import check_shapes, weakly
 from astrai_kernels.backends.plan import PaddedRows, RowQueries, StepPlan, plan_step
-from astrai_kernels.errors import ShapeError
 from astrai_kernels.rotary import Rotary
 
 PlanKey = tuple[torch.Size, torch.Size, torch.Size, torch.dtype, int | None]
@@ -68,42 +67,12 @@ class TorchNativeBackend(AttentionBackend):
         self, q: Tensor, k: Tensor, v: Tensor, cache: AttentionCache, window: int | None
     ) -> StepPlan:
         if self._planned is None or self._planned() is not cache:
-            self._planned, self._plans = _weakly(cache), {}
+            self._planned, self._plans = weakly(cache), {}
         key = (q.shape, k.shape, v.shape, q.dtype, window)
         if key not in self._plans:
-            _check_shapes(q, k, v, cache, window)
+            check_shapes(q, k, v, cache, window)
             self._plans[key] = plan_step(cache, q.shape[0], window, q.dtype)
         return self._plans[key]
-
-
-def _weakly(cache: AttentionCache) -> Callable[[], AttentionCache | None]:
-    """A reference that does not keep a pool's memory alive, for types that allow it."""
-    try:
-        return weakref.ref(cache)
-    except TypeError:
-        return lambda: cache
-
-
-def _check_shapes(
-    q: Tensor, k: Tensor, v: Tensor, cache: AttentionCache, window: int | None
-) -> None:
-    if q.dim() != 3 or k.dim() != 3 or k.shape != v.shape:
-        raise ShapeError(
-            "q must be [tokens, n_heads, head_dim], k and v [tokens, n_kv_heads, head_dim]; "
-            f"they are {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}."
-        )
-    if q.shape[0] != k.shape[0] or q.shape[2] != k.shape[2] or q.shape[1] % k.shape[1]:
-        raise ShapeError(
-            "q and k must have the same tokens and head_dim, and n_heads must be a multiple of "
-            f"n_kv_heads; they are {tuple(q.shape)} and {tuple(k.shape)}."
-        )
-    if cache.k_buffer.shape[2:] != k.shape[1:]:
-        raise ShapeError(
-            f"The cache holds [n_kv_heads, head_dim] = {tuple(cache.k_buffer.shape[2:])}, "
-            f"but k has {tuple(k.shape[1:])}."
-        )
-    if window is not None and window < 1:
-        raise ShapeError(f"A window must be at least 1 token, or None, not {window}.")
 
 
 def _write(plan: StepPlan, buffer: Tensor, new: Tensor) -> None:

@@ -5,6 +5,7 @@ write, attention), `linear_residual` (output), `norm_gate_up` (norm, gate, up, S
 `linear_residual` again (down). What a phase runs is decided by the type of its weight.
 """
 
+from astrai_kernels.ops.embedding import Table, embedding
 from astrai_kernels.ops.linear import linear, linear_residual, norm_linear
 from astrai_kernels.ops.mlp import norm_gate_up
 from astrai_kernels.ops.norm import rms_norm
@@ -12,7 +13,9 @@ from astrai_kernels.ops.weight import LinearWeight, Weight
 
 __all__ = [
     "LinearWeight",
+    "Table",
     "Weight",
+    "embedding",
     "linear",
     "linear_residual",
     "norm_gate_up",

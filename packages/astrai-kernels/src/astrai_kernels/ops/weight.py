@@ -72,6 +72,10 @@ class LinearWeight(Weight):
         """Map ``[..., in_features]`` to ``[..., out_features]``."""
         return F.linear(x, self.weight, self.bias)
 
+    def lookup(self, ids: Tensor) -> Tensor:
+        """See `astrai_kernels.ops.embedding`."""
+        return F.embedding(ids, self.weight)
+
     def linear_residual(self, x: Tensor, residual: Tensor) -> Tensor:
         """See `astrai_kernels.ops.linear_residual`; one call when nothing is differentiated."""
         if self.bias is not None or torch.is_grad_enabled():

@@ -1,0 +1,78 @@
+// Rows of activations in the form a weight's kernel multiplies with.
+#pragma once
+
+#include <cmath>
+
+#include "simd.h"
+#include "weights.h"
+
+namespace astrai {
+
+// With weights of at most 8 bits, the sum over a group of 32 stays within 32 bits.
+constexpr float kMaxInt16 = 32767.f;
+constexpr float kMaxInt8 = 127.f;
+
+// For each group of 32: the scale, and the scale times the sum of the group's integers, which is
+// what the minima of a Q4 weight are multiplied with.
+struct GroupScale {
+  float scale;
+  float sum;
+};
+
+// Order of the int8 in each run of 8: the order in which a kQ4 vector gives its bytes.
+constexpr int kInt8Order[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+
+ASTRAI_INLINE void normalize(const float* x, const float* scale, int64_t size, float eps,
+                             float* out) {
+  f32x8 squares = splat(0.f);
+  for (int64_t i = 0; i + kLanes <= size; i += kLanes) {
+    const f32x8 v = load(x + i);
+    squares = fma(v, v, squares);
+  }
+  float total = sum(squares);
+  for (int64_t i = size & ~7LL; i < size; ++i) total += x[i] * x[i];
+  const float factor = 1.f / std::sqrt(total / (float)size + eps);
+  for (int64_t i = 0; i + kLanes <= size; i += kLanes)
+    store(out + i, load(x + i) * splat(factor) * load(scale + i));
+  for (int64_t i = size & ~7LL; i < size; ++i) out[i] = x[i] * factor * scale[i];
+}
+
+// Rounds a group of 32 to integers of at most `limit`, given four at a time to `keep(i, v)`.
+template <class Keep>
+ASTRAI_INLINE GroupScale quantize_group(const float* x, float limit, Keep&& keep) {
+  f32x8 v[4], magnitude = splat(0.f);
+  for (int i = 0; i < 4; ++i) {
+    v[i] = load(x + kLanes * i);
+    magnitude = max(magnitude, abs(v[i]));
+  }
+  const float largest = max(magnitude);
+  const f32x8 inverse = splat(largest > 0.f ? limit / largest : 0.f);
+  i32x8 total = {};
+  for (int i = 0; i < 4; ++i) {
+    const i32x8 rounded = round_to_int(v[i] * inverse);
+    total += rounded;
+    keep(i, rounded);
+  }
+  int32_t sum = 0;
+  for (int i = 0; i < kLanes; ++i) sum += total[i];
+  const float scale = largest / limit;
+  return {scale, scale * (float)sum};
+}
+
+ASTRAI_INLINE void quantize_int16(const float* x, int64_t size, int16_t* out, GroupScale* scales) {
+  typedef int16_t i16x8 __attribute__((vector_size(16)));
+  for (int64_t g = 0; g < size / kGroup; ++g, x += kGroup, out += kGroup)
+    scales[g] = quantize_group(x, kMaxInt16, [out](int i, i32x8 v) {
+      const i16x8 narrow = __builtin_convertvector(v, i16x8);
+      memcpy(out + kLanes * i, &narrow, sizeof narrow);
+    });
+}
+
+ASTRAI_INLINE void quantize_int8(const float* x, int64_t size, int8_t* out, GroupScale* scales) {
+  for (int64_t g = 0; g < size / kGroup; ++g, x += kGroup, out += kGroup)
+    scales[g] = quantize_group(x, kMaxInt8, [out](int i, i32x8 v) {
+      for (int j = 0; j < kLanes; ++j) out[kLanes * i + j] = (int8_t)v[kInt8Order[j]];
+    });
+}
+
+}  // namespace astrai

@@ -1,0 +1,199 @@
+// The linear phases of a decoder layer: optional norm, product, and what follows it, in one job.
+
+#include <algorithm>
+#include <vector>
+
+#include "export.h"
+#include "pool.h"
+#include "tiles.h"
+
+namespace astrai {
+namespace {
+
+constexpr int kMaxRows = 4;                     // activation rows of one pass over a tile
+constexpr int64_t kBlockBytes = 192 * 1024;     // activations that should stay in a core's cache
+constexpr int64_t kWorthSharing = 1 << 16;      // multiplications
+constexpr int64_t kPreparedPerPiece = 1 << 11;  // activations
+
+enum Epilogue : int32_t { kStore = 0, kAdd = 1, kSwiGLU = 2 };
+
+struct Call {
+  const Weight& weight;
+  const float* x;  // [rows, in_features]
+  int64_t rows;
+  const float* norm;  // [in_features], or null
+  float eps;
+  float* out;  // [rows, out_features], half of them for kSwiGLU
+  Epilogue epilogue;
+};
+
+bool is_quantized(const Weight& weight) { return weight.format == kQ4 || weight.format == kQ8; }
+
+// Q8 weights use all 8 bits, which leaves the int8 product no room to be summed.
+bool uses_int8(const Weight& weight) {
+  return weight.format == kQ4 && weight.activation_bits == 8;
+}
+
+// Memory for prepared activations, kept from call to call; used by one job at a time.
+struct Scratch {
+  std::vector<float> dense;
+  std::vector<int16_t> integers;
+  std::vector<GroupScale> scales;
+
+  Activations reserve(const Call& call) {
+    const int64_t size = call.rows * call.weight.in_features;
+    if (is_quantized(call.weight)) {
+      grow(integers, size);
+      grow(scales, size / kGroup);
+    } else {
+      grow(dense, size);
+    }
+    return {dense.data(), integers.data(), (const int8_t*)integers.data(), scales.data()};
+  }
+};
+
+void prepare_row(const Call& call, const Activations& target, int64_t row) {
+  thread_local std::vector<float> normalized;
+  const int64_t size = call.weight.in_features;
+  const float* x = call.x + row * size;
+  if (call.norm != nullptr) {
+    float* out = const_cast<float*>(target.dense) + row * size;
+    if (is_quantized(call.weight)) {
+      grow(normalized, size);
+      out = normalized.data();
+    }
+    normalize(x, call.norm, size, call.eps, out);
+    x = out;
+  }
+  GroupScale* scales = const_cast<GroupScale*>(target.scales) + row * (size / kGroup);
+  if (uses_int8(call.weight))
+    quantize_int8(x, size, const_cast<int8_t*>(target.int8) + row * size, scales);
+  else if (is_quantized(call.weight))
+    quantize_int16(x, size, const_cast<int16_t*>(target.int16) + row * size, scales);
+}
+
+template <int kRows>
+ASTRAI_INLINE void multiply(const Weight& w, const uint8_t* tile, const Activations& x,
+                            int64_t row, Outputs* out) {
+  const int64_t at = row * w.in_features, group = at / kGroup;
+  if (uses_int8(w))
+    tile_q4_int8<kRows>(tile, w.in_features, x.int8 + at, x.scales + group, out);
+  else if (w.format == kQ4)
+    tile_q4_int16<kRows>(tile, w.in_features, x.int16 + at, x.scales + group, out);
+  else if (w.format == kQ8)
+    tile_q8_int16<kRows>(tile, w.in_features, x.int16 + at, x.scales + group, out);
+  else if (w.format == kBF16)
+    tile_bf16<kRows>(tile, w.in_features, x.dense + at, out);
+  else
+    tile_f32<kRows>(tile, w.in_features, x.dense + at, out);
+}
+
+// Stores up to 8 lanes: all of them, or what is left of a row.
+ASTRAI_INLINE void store_some(float* to, f32x8 v, int64_t count) {
+  if (count >= kLanes) return store(to, v);
+  for (int64_t i = 0; i < count; ++i) to[i] = v[i];
+}
+
+ASTRAI_INLINE f32x8 load_some(const float* from, int64_t count) {
+  if (count >= kLanes) return load(from);
+  f32x8 v = splat(0.f);
+  for (int64_t i = 0; i < count; ++i) v[i] = from[i];
+  return v;
+}
+
+void finish(const Call& call, int64_t tile, int64_t row, const Outputs& result) {
+  const Weight& w = call.weight;
+  if (call.epilogue == kSwiGLU) {
+    const int64_t width = w.out_features / 2, column = tile * kHalfTile, left = width - column;
+    f32x8 gate = result.half[0], up = result.half[1];
+    if (w.bias != nullptr) {
+      gate += load_some(w.bias + column, left);
+      up += load_some(w.bias + width + column, left);
+    }
+    return store_some(call.out + row * width + column, silu(gate) * up, left);
+  }
+  for (int half = 0; half < 2; ++half) {
+    const int64_t column = tile * kTileRows + half * kHalfTile, left = w.out_features - column;
+    if (left <= 0) return;
+    float* to = call.out + row * w.out_features + column;
+    f32x8 value = result.half[half];
+    if (w.bias != nullptr) value += load_some(w.bias + column, left);
+    if (call.epilogue == kAdd) value += load_some(to, left);
+    store_some(to, value, left);
+  }
+}
+
+template <int kRows>
+__attribute__((noinline)) void multiply_rows(const Call& call, const Activations& x, int64_t tile,
+                                             int64_t row) {
+  const Weight& w = call.weight;
+  Outputs out[kRows];
+  multiply<kRows>(w, w.tiles + tile * tile_bytes(w.format, w.in_features), x, row, out);
+  for (int i = 0; i < kRows; ++i) finish(call, tile, row + i, out[i]);
+}
+
+void multiply_tile(const Call& call, const Activations& x, int64_t tile, int64_t row,
+                   int64_t end) {
+  for (; row + kMaxRows <= end; row += kMaxRows) multiply_rows<kMaxRows>(call, x, tile, row);
+  switch (end - row) {
+    case 3: return multiply_rows<3>(call, x, tile, row);
+    case 2: return multiply_rows<2>(call, x, tile, row);
+    case 1: return multiply_rows<1>(call, x, tile, row);
+  }
+}
+
+// How the product is cut: blocks of rows x runs of tiles, enough that no thread ends late.
+struct Pieces {
+  int64_t rows_per_block, num_blocks, tiles, tiles_per_run, num_runs;
+
+  Pieces(const Call& call, int num_threads) {
+    tiles = num_tiles(call.weight.out_features, call.weight.is_paired);
+    const int64_t fitting = std::max<int64_t>(16, kBlockBytes / (2 * call.weight.in_features));
+    rows_per_block = std::min(call.rows, fitting / kMaxRows * kMaxRows);
+    num_blocks = (call.rows + rows_per_block - 1) / rows_per_block;
+    const int64_t work = call.rows * call.weight.in_features * call.weight.out_features;
+    const int64_t runs = work < kWorthSharing ? 1 : num_threads * (call.rows <= kMaxRows ? 4 : 8);
+    tiles_per_run = (tiles + runs - 1) / runs;
+    num_runs = (tiles + tiles_per_run - 1) / tiles_per_run;
+  }
+
+  int64_t count() const { return num_blocks * num_runs; }
+};
+
+Activations prepare(const Call& call, Pool& pool, Scratch& scratch) {
+  Activations x = scratch.reserve(call);
+  if (!is_quantized(call.weight) && call.norm == nullptr) {
+    x.dense = call.x;
+    return x;
+  }
+  const int64_t rows = std::max<int64_t>(1, kPreparedPerPiece / call.weight.in_features);
+  pool.each((call.rows + rows - 1) / rows, [&](int64_t piece) {
+    const int64_t end = std::min(call.rows, (piece + 1) * rows);
+    for (int64_t row = piece * rows; row < end; ++row) prepare_row(call, x, row);
+  });
+  return x;
+}
+
+void run(const Call& call) {
+  static Scratch scratch;
+  Pool& pool = Pool::get();
+  const auto held = pool.lock();
+  const Activations x = prepare(call, pool, scratch);
+  const Pieces pieces(call, pool.num_threads());
+  pool.each(pieces.count(), [&](int64_t piece) {
+    const int64_t first = piece / pieces.num_runs * pieces.rows_per_block;
+    const int64_t end = std::min(call.rows, first + pieces.rows_per_block);
+    const int64_t begin = piece % pieces.num_runs * pieces.tiles_per_run;
+    for (int64_t tile = begin; tile < std::min(pieces.tiles, begin + pieces.tiles_per_run); ++tile)
+      multiply_tile(call, x, tile, first, end);
+  });
+}
+
+}  // namespace
+}  // namespace astrai
+
+// out = epilogue(weight * norm(x)); see astrai_kernels.cpu.weights for what the phases pass.
+ASTRAI_EXPORT void astrai_linear(const astrai::Weight* weight, const float* x, int64_t rows,
+                                 const float* norm, float eps, float* out, int32_t epilogue) {
+  if (rows > 0) astrai::run({*weight, x, rows, norm, eps, out, (astrai::Epilogue)epilogue});
+}

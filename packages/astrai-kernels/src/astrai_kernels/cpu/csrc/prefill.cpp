@@ -1,0 +1,175 @@
+// Attention of many query tokens of one request: two matrix products for each block of keys.
+//
+// A query's result does not depend on the queries beside it: blocks of keys begin at fixed
+// positions, and keys that a query does not see add exact zeros.
+
+#include <algorithm>
+#include <cmath>
+
+#include "attention.h"
+#include "pool.h"
+
+namespace astrai {
+namespace {
+
+constexpr float kLowest = -1e30f;
+constexpr int kRows = 6;  // of one register tile, of 2 vectors each
+
+// out[rows, 16] (+)= a[rows, depth] * b[depth, 16], or 8 columns when kVectors is 1.
+template <int kVectors>
+ASTRAI_INLINE void multiply(const float* a, int64_t a_stride, const float* b, int64_t b_stride,
+                            int64_t depth, float* out, int64_t out_stride, bool adds) {
+  f32x8 sums[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r)
+    for (int v = 0; v < kVectors; ++v)
+      sums[r][v] = adds ? load(out + r * out_stride + kLanes * v) : splat(0.f);
+  for (int64_t k = 0; k < depth; ++k) {
+    f32x8 right[kVectors];
+    for (int v = 0; v < kVectors; ++v) right[v] = load(b + k * b_stride + kLanes * v);
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+      const f32x8 left = splat(a[r * a_stride + k]);
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = fma(left, right[v], sums[r][v]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r)
+    for (int v = 0; v < kVectors; ++v) store(out + r * out_stride + kLanes * v, sums[r][v]);
+}
+
+void multiply_all(const float* a, int64_t a_stride, const float* b, int64_t b_stride,
+                  int64_t rows, int64_t columns, int64_t depth, float* out, int64_t out_stride,
+                  bool adds) {
+  for (int64_t r = 0; r < rows; r += kRows) {
+    const float* left = a + r * a_stride;
+    float* to = out + r * out_stride;
+    int64_t c = 0;
+    for (; c + 16 <= columns; c += 16)
+      multiply<2>(left, a_stride, b + c, b_stride, depth, to + c, out_stride, adds);
+    for (; c < columns; c += kLanes)
+      multiply<1>(left, a_stride, b + c, b_stride, depth, to + c, out_stride, adds);
+  }
+}
+
+// A thread's working memory: matrices of one item and one block of keys.
+struct Matrices {
+  std::vector<float> memory;
+  float *queries, *scores, *weighted, *keys, *values, *maxima, *sums;
+
+  void reserve(int64_t rows, int64_t head_dim) {
+    const int64_t block = kBlockKeys * head_dim;
+    grow(memory, 2 * rows * head_dim + rows * kBlockKeys + 2 * block + 2 * rows);
+    float* next = memory.data();
+    auto take = [&next](int64_t count) { return (next += count) - count; };
+    queries = take(rows * head_dim);
+    scores = take(rows * kBlockKeys);
+    weighted = take(rows * head_dim);
+    keys = take(block);
+    values = take(block);
+    maxima = take(rows);
+    sums = take(rows);
+  }
+};
+
+// Keys [first + lead, first + count) as [head_dim, kBlockKeys], values as [kBlockKeys, head_dim],
+// both float32. Absent ones are zero: what lies in unused memory must not reach a product.
+template <class T>
+void gather(const Paged<T>& cache, int64_t first, int lead, int count, int64_t head_dim,
+            Matrices& m) {
+  for (int i = lead; i < count; ++i) {
+    const T *key = cache.key(first + i), *value = cache.value(first + i);
+    for (int64_t d = 0; d < head_dim; d += kLanes) {
+      const f32x8 elements = load(key + d);
+      for (int j = 0; j < kLanes; ++j) m.keys[(d + j) * kBlockKeys + i] = elements[j];
+      store(m.values + i * head_dim + d, load(value + d));
+    }
+  }
+  std::fill(m.values, m.values + lead * head_dim, 0.f);
+  std::fill(m.values + count * head_dim, m.values + kBlockKeys * head_dim, 0.f);
+  if (lead == 0 && count == kBlockKeys) return;
+  for (int64_t d = 0; d < head_dim; ++d) {
+    float* keys = m.keys + d * kBlockKeys;
+    std::fill(keys, keys + lead, 0.f);
+    std::fill(keys + count, keys + kBlockKeys, 0.f);
+  }
+}
+
+// Softmax of one query row over the block's keys [begin, end), which it sees.
+void soften(int64_t row, int begin, int end, int64_t head_dim, Matrices& m) {
+  float* s = m.scores + row * kBlockKeys;
+  if (begin >= end) {
+    std::fill(s, s + kBlockKeys, 0.f);
+    return;
+  }
+  std::fill(s, s + begin, kLowest);
+  std::fill(s + end, s + kBlockKeys, kLowest);
+  f32x8 largest = splat(kLowest);
+  for (int i = 0; i < kBlockKeys; i += kLanes) largest = max(largest, load(s + i));
+  const float maximum = std::max(m.maxima[row], max(largest));
+  const float decay = std::exp(m.maxima[row] - maximum);
+  f32x8 total = splat(0.f);
+  for (int i = 0; i < kBlockKeys; i += kLanes) {
+    const f32x8 e = exp(load(s + i) - splat(maximum));
+    store(s + i, e);
+    total += e;
+  }
+  // Hidden keys are e^-87 rather than nothing only in the rounding: make them nothing.
+  std::fill(s, s + begin, 0.f);
+  std::fill(s + end, s + kBlockKeys, 0.f);
+  m.sums[row] = m.sums[row] * decay + sum(total);
+  m.maxima[row] = maximum;
+  if (decay == 1.f) return;
+  float* weighted = m.weighted + row * head_dim;
+  for (int64_t d = 0; d < head_dim; d += kLanes)
+    store(weighted + d, load(weighted + d) * splat(decay));
+}
+
+template <class T>
+void prefill(const Attention& call, const Item& item, AttentionScratch& scratch) {
+  thread_local Matrices m;
+  const int64_t head_dim = call.head_dim, group = call.heads / call.kv_heads;
+  const int64_t rows = item.num_queries * group, padded = (rows + kRows - 1) / kRows * kRows;
+  m.reserve(padded, head_dim);
+  const auto query_at = [&](int64_t row) {
+    const int64_t token = item.first_query + row / group;
+    return (token * call.heads + item.kv_head * group + row % group) * head_dim;
+  };
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* from = scratch.queries.data() + query_at(row);
+    std::copy(from, from + head_dim, m.queries + row * head_dim);
+  }
+  std::fill(m.queries + rows * head_dim, m.queries + padded * head_dim, 0.f);
+  std::fill(m.weighted, m.weighted + padded * head_dim, 0.f);
+  std::fill(m.maxima, m.maxima + padded, kLowest);
+  std::fill(m.sums, m.sums + padded, 0.f);
+  const Paged<T> cache(call, item);
+  const int64_t first_seen = item.end_key - item.num_queries + 1;  // keys the first query sees
+  for (int64_t first = item.first_key / kBlockKeys * kBlockKeys; first < item.end_key;
+       first += kBlockKeys) {
+    const int64_t begin = std::max(first, item.first_key);
+    const int lead = (int)(begin - first);
+    const int count = (int)(std::min(item.end_key, first + kBlockKeys) - first);
+    gather(cache, first, lead, count, head_dim, m);
+    multiply_all(m.queries, head_dim, m.keys, kBlockKeys, padded, (count + 7) / 8 * 8, head_dim,
+                 m.scores, kBlockKeys, false);
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t end = first_seen + row / group;
+      const int64_t start = call.window > 0 ? std::max<int64_t>(0, end - call.window) : 0;
+      soften(row, (int)std::max<int64_t>(lead, start - first),
+             (int)std::min<int64_t>(count, end - first), head_dim, m);
+    }
+    multiply_all(m.scores, kBlockKeys, m.values, head_dim, padded, head_dim, count, m.weighted,
+                 head_dim, true);
+  }
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t d = 0; d < head_dim; d += kLanes)
+      store_as(call.type, call.out, query_at(row) + d,
+               load(m.weighted + row * head_dim + d) * splat(1.f / m.sums[row]));
+}
+
+}  // namespace
+
+void prefill_f32(const Attention& c, const Item& i, AttentionScratch& s) { prefill<float>(c, i, s); }
+void prefill_f16(const Attention& c, const Item& i, AttentionScratch& s) { prefill<f16>(c, i, s); }
+void prefill_bf16(const Attention& c, const Item& i, AttentionScratch& s) { prefill<bf16>(c, i, s); }
+
+}  // namespace astrai

@@ -1,0 +1,219 @@
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F  # noqa: N812
+
+from astrai_kernels import ShapeError, ops
+from astrai_kernels.cpu.quantize import quantize_blocks
+from astrai_kernels.cpu.weights import BlockFormat, PackedFormat, pack_blocks, pack_dense
+
+pytestmark = pytest.mark.usefixtures("kernels")
+
+EPS = 1e-5
+BLOCKS = list(BlockFormat)
+# How far results may be from float64, as a part of the largest.
+EXACT, COARSE = 1e-4, 2e-2
+
+
+def random_blocks(rows, in_features, kind):
+    """Blocks of every bit pattern, with scales and minima as models have them."""
+    generator = np.random.default_rng(0)
+    groups = in_features // 32
+    blocks = generator.integers(0, 256, (rows, groups, kind.block_bytes), np.uint8)
+    header = 4 if kind is BlockFormat.Q4_1 else 2
+    scales = generator.uniform(-0.1, 0.1, (rows, groups, header // 2)).astype(np.float16)
+    blocks[..., :header] = scales.view(np.uint8)
+    return torch.from_numpy(blocks.reshape(rows, -1))
+
+
+def decode(blocks, kind):
+    """The values of GGUF blocks, by their definition."""
+    groups = blocks.numpy().reshape(len(blocks), -1, kind.block_bytes)
+    scale = groups[..., :2].copy().view(np.float16).astype(np.float32)
+    if kind is BlockFormat.Q8_0:
+        return torch.from_numpy(scale * groups[..., 2:].view(np.int8)).flatten(1)
+    nibbles = groups[..., 4 if kind is BlockFormat.Q4_1 else 2 :]
+    integers = np.concatenate((nibbles & 15, nibbles >> 4), -1).astype(np.float32)
+    if kind is BlockFormat.Q4_0:
+        return torch.from_numpy(scale * (integers - 8)).flatten(1)
+    minimum = groups[..., 2:4].copy().view(np.float16).astype(np.float32)
+    return torch.from_numpy(scale * integers + minimum).flatten(1)
+
+
+def make(kind, rows, in_features, *, bias=False, **options):
+    """A packed weight, its values and its bias in float64."""
+    offsets = torch.randn(rows) if bias else None
+    if isinstance(kind, BlockFormat):
+        blocks = random_blocks(rows, in_features, kind)
+        weight = pack_blocks(blocks, kind, bias=offsets, **options)
+        values = decode(blocks, kind)
+    else:
+        values = torch.randn(rows, in_features)
+        weight = pack_dense(values, bias=offsets, packed=kind, **options)
+        if kind is PackedFormat.BF16:
+            values = values.to(torch.bfloat16)
+    return weight, values.double(), 0 if offsets is None else offsets.double()
+
+
+def check(actual, expected, tolerance=EXACT):
+    assert actual.isfinite().all()
+    assert (actual.double() - expected).abs().max() <= tolerance * expected.abs().max()
+
+
+def exact_norm(x, weight):
+    x = x.double()
+    return weight.double() * x / (x.square().mean(-1, keepdim=True) + EPS).sqrt()
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize("paired", [False, True])
+def test_values_of_a_file_are_kept_exactly(kind, paired):
+    blocks = random_blocks(74, 96, kind)
+    weight = pack_blocks(blocks, kind, paired=paired)
+    torch.testing.assert_close(weight.dequantize(), decode(blocks, kind), rtol=2e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", [PackedFormat.F32, PackedFormat.BF16])
+def test_dense_values_are_kept(kind):
+    values = torch.randn(37, 30)
+    expected = values if kind is PackedFormat.F32 else values.to(torch.bfloat16).float()
+    assert torch.equal(pack_dense(values, packed=kind).dequantize(), expected)
+
+
+@pytest.mark.parametrize("kind", [*BLOCKS, PackedFormat.F32, PackedFormat.BF16])
+@pytest.mark.parametrize(("rows", "in_features"), [(9, 32), (37, 96), (16, 64), (130, 576)])
+def test_linear_equals_the_reference(kind, rows, in_features):
+    weight, values, bias = make(kind, rows, in_features, bias=True)
+    for num in (1, 2, 3, 4, 7, 33):
+        x = torch.randn(num, in_features)
+        check(ops.linear(x, weight), x.double() @ values.t() + bias)
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_many_rows(bits):
+    weight, values, _ = make(BlockFormat.Q4_1, 200, 1536, activation_bits=bits)
+    x = torch.randn(600, 1536)
+    check(ops.linear(x, weight), x.double() @ values.t(), EXACT if bits == 16 else COARSE)
+
+
+@pytest.mark.parametrize("kind", [*BLOCKS, PackedFormat.F32, PackedFormat.BF16])
+def test_a_row_does_not_depend_on_those_beside_it(kind):
+    weight, _, _ = make(kind, 96, 64)
+    x = torch.randn(23, 64)
+    together = weight.norm_linear(x, torch.ones(64), EPS)
+    for first in range(0, 23, 5):
+        alone = weight.norm_linear(x[first : first + 1], torch.ones(64), EPS)
+        assert torch.equal(alone[0], together[first])
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("kind", [*BLOCKS, PackedFormat.F32])
+def test_norm_linear(kind, bits):
+    options = {"activation_bits": bits} if isinstance(kind, BlockFormat) else {}
+    weight, values, bias = make(kind, 40, 64, bias=True, **options)
+    x, norm = 30 * torch.randn(5, 64), torch.rand(64) + 0.5
+    expected = exact_norm(x, norm) @ values.t() + bias
+    check(ops.norm_linear(x, norm, EPS, weight), expected, EXACT if bits == 16 else COARSE)
+
+
+@pytest.mark.parametrize("kind", [*BLOCKS, PackedFormat.BF16])
+def test_linear_residual_updates_the_residual(kind):
+    weight, values, bias = make(kind, 40, 64, bias=True)
+    x, residual = torch.randn(5, 64), torch.randn(5, 40)
+    expected = residual.double() + x.double() @ values.t() + bias
+    total = ops.linear_residual(x, weight, residual)
+    check(total, expected)
+    assert total.data_ptr() == residual.data_ptr()
+
+
+@pytest.mark.parametrize("kind", [*BLOCKS, PackedFormat.F32])
+@pytest.mark.parametrize("ffn", [8, 20, 96])
+def test_norm_gate_up(kind, ffn):
+    weight, values, bias = make(kind, 2 * ffn, 64, bias=True, paired=True)
+    x, norm = torch.randn(6, 64), torch.rand(64) + 0.5
+    gate, up = (exact_norm(x, norm) @ values.t() + bias).chunk(2, -1)
+    check(ops.norm_gate_up(x, norm, EPS, weight), F.silu(gate) * up, 2 * EXACT)
+
+
+def test_norm_gate_up_of_a_weight_that_is_not_paired():
+    weight, values, _ = make(BlockFormat.Q8_0, 40, 64)
+    x, norm = torch.randn(6, 64), torch.ones(64)
+    gate, up = (exact_norm(x, norm) @ values.t()).chunk(2, -1)
+    check(ops.norm_gate_up(x, norm, EPS, weight), F.silu(gate) * up)
+
+
+def test_extreme_activations():
+    weight, values, _ = make(BlockFormat.Q4_1, 48, 64)
+    x = torch.randn(4, 64)
+    x[0], x[1, 5], x[2] = 0.0, 1e4, 1e-20
+    expected = x.double() @ values.t()
+    actual = weight.linear(x)
+    assert torch.equal(actual[0], torch.zeros(48))
+    for row in (1, 2, 3):
+        check(actual[row], expected[row])
+
+
+def test_other_dtypes_and_strides():
+    weight, values, _ = make(BlockFormat.Q8_0, 32, 64)
+    wide = torch.randn(6, 128)
+    check(weight.linear(wide[:, ::2]), wide[:, ::2].double() @ values.t())
+    half = wide[:, :64].to(torch.bfloat16)
+    assert weight.linear(half).dtype == torch.bfloat16
+    check(weight.linear(half), half.double() @ values.t(), 1e-2)
+    residual = torch.zeros(6, 32, dtype=torch.float16)
+    check(weight.linear_residual(half, residual), half.double() @ values.t(), 1e-2)
+
+
+def test_no_rows_give_no_results():
+    weight, _, _ = make(BlockFormat.Q4_0, 32, 64)
+    assert weight.linear(torch.empty(0, 64)).shape == (0, 32)
+
+
+def test_embedding_reads_rows():
+    weight, values, _ = make(BlockFormat.Q8_0, 300, 64)
+    ids = torch.tensor([[5, 299], [0, 5]])
+    rows = ops.embedding(ids, weight)
+    torch.testing.assert_close(rows.double(), values[ids], rtol=1e-6, atol=1e-7)
+    for bad in (-1, 300):
+        with pytest.raises(IndexError, match="300 rows"):
+            ops.embedding(torch.tensor([0, bad]), weight)
+
+
+@pytest.mark.parametrize(("kind", "steps"), [(BlockFormat.Q8_0, 254), (BlockFormat.Q4_1, 15)])
+def test_rounding_is_to_the_nearest_step(kind, steps):
+    values = torch.randn(24, 96)
+    values[3, 32:64] = 0.0
+    values[4, :32] = 2.5
+    weight = pack_blocks(quantize_blocks(values, kind), kind)
+    groups = values.view(24, 3, 32)
+    spread = groups.amax(-1) - groups.amin(-1)
+    if kind is BlockFormat.Q8_0:
+        spread = 2 * groups.abs().amax(-1)
+    error = (weight.dequantize() - values).view(24, 3, 32).abs().amax(-1)
+    assert (error <= spread / steps * 0.5 + 2e-3 * groups.abs().amax(-1)).all()
+    assert torch.equal(weight.dequantize()[3, 32:64], torch.zeros(32))
+
+
+def test_misfits_are_refused():
+    weight, _, _ = make(BlockFormat.Q4_1, 32, 64)
+    paired, _, _ = make(BlockFormat.Q4_1, 32, 64, paired=True)
+    blocks, values = random_blocks(3, 64, BlockFormat.Q4_1), torch.randn(3, 33)
+    x = torch.randn(2, 64)
+    for refused in (
+        lambda: weight.linear(torch.randn(2, 63)),
+        lambda: weight.norm_linear(x, torch.ones(63), EPS),
+        lambda: weight.linear_residual(x, torch.zeros(2, 31)),
+        lambda: paired.linear(x),
+        lambda: paired.linear_residual(x, torch.zeros(2, 32)),
+        lambda: pack_blocks(blocks[:, 1:], BlockFormat.Q4_1),
+        lambda: pack_blocks(blocks.to(torch.int8), BlockFormat.Q4_1),
+        lambda: pack_blocks(blocks, BlockFormat.Q4_1, paired=True),
+        lambda: pack_blocks(blocks, BlockFormat.Q4_1, bias=torch.ones(4)),
+        lambda: pack_blocks(blocks, BlockFormat.Q4_1, activation_bits=4),
+        lambda: pack_dense(values, packed=PackedFormat.BF16),
+        lambda: pack_dense(values, packed=PackedFormat.Q4),
+        lambda: quantize_blocks(values, BlockFormat.Q8_0),
+        lambda: quantize_blocks(torch.randn(3, 32), BlockFormat.Q4_0),
+    ):
+        with pytest.raises(ShapeError):
+            refused()
