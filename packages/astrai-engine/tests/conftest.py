@@ -19,10 +19,19 @@ from astrai_kvcache import BindWorkspace, PagePool
 class PagedRunner:
     """Runs a model over a small paged pool, step by step, without an engine."""
 
-    def __init__(self, model, *, max_batch_size=8, max_seq_len=128, page_size=4):
+    def __init__(
+        self,
+        model,
+        *,
+        max_batch_size=8,
+        max_seq_len=128,
+        page_size=4,
+        backend=None,
+        kv_dtype=None,
+    ):
         config = model.config
         self.model = model
-        self.backend = TorchNativeBackend()
+        self.backend = backend or TorchNativeBackend()
         self.pool = PagePool(
             config.num_layers,
             config.num_kv_heads,
@@ -30,7 +39,7 @@ class PagedRunner:
             max_batch_size,
             max_seq_len,
             model.device,
-            model.dtype,
+            kv_dtype or model.dtype,
             page_size=page_size,
             n_tokens=max_batch_size * (max_seq_len + page_size),
         )

@@ -72,6 +72,7 @@ def test_messages_are_rendered_with_the_models_template(engine):
     )
     ids = [257, *engine.tokenizer.encode("hi", add_special_tokens=False), 258]
     same = GenerationRequest(prompt_token_ids=ids, max_tokens=6, **GREEDY)
+    assert engine.encode_prompt(request) == ids
     assert engine.count_prompt_tokens(request) == len(ids)
     assert engine.generate_with_request(request) == engine.generate_with_request(same)
 

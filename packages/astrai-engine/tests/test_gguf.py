@@ -10,7 +10,9 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Co
 from astrai_engine.errors import ModelLoadError
 from astrai_engine.loading.gguf import fill_weights, read_config
 from astrai_engine.loading.gguf_file import GGUFFile
+from astrai_engine.loading.quantization import BlockPacker
 from astrai_engine.models import LlamaModel, allocate
+from astrai_kernels import native_unavailable_reason
 
 CPU = torch.device("cpu")
 IDS = [5, 3, 17, 9, 2, 11, 40, 8, 8, 1]
@@ -104,9 +106,10 @@ def write(path, model, tensors, *, metadata=(), quantised=None):
     return GGUFFile(path)
 
 
-def load(file):
+def load(file, *, packed=False):
     config = read_config(file)
-    weights = allocate(config, device=CPU, dtype=torch.float32)
+    packer = BlockPacker(file, config, 16) if packed else None
+    weights = allocate(config, device=CPU, dtype=torch.float32, packer=packer)
     fill_weights(file, config, weights)
     return LlamaModel(config, weights)
 
@@ -124,7 +127,7 @@ def test_logits_equal_the_original(name, tmp_path, paged):
     logits = paged(model).step({"a": IDS})
     torch.testing.assert_close(logits, logits_of(reference), rtol=0, atol=1e-4)
     if CONFIGS[name].tie_word_embeddings:
-        assert model.weights.head.weight is model.weights.embedding
+        assert model.weights.head is model.weights.embedding
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3"])
@@ -141,7 +144,29 @@ def test_quantised_tensors_are_their_dequantised_values(name, kind, tmp_path, pa
     }
     plain = load(write(tmp_path / "plain.gguf", reference, rounded))
     assert torch.equal(paged(model).step({"a": IDS}), paged(plain).step({"a": IDS}))
-    assert not torch.equal(model.weights.embedding, reference.model.embed_tokens.weight)
+    assert not torch.equal(model.weights.embedding.weight, reference.model.embed_tokens.weight)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("kind", [Type.Q4_0, Type.Q4_1, Type.Q8_0], ids=str)
+def test_packed_blocks_are_their_dequantised_values(name, kind, tmp_path, paged):
+    if reason := native_unavailable_reason():
+        pytest.skip(reason)
+    reference = make_reference(CONFIGS[name])
+    file = write(tmp_path / "m.gguf", reference, dict(converted(reference)), quantised=kind)
+    model = load(file, packed=True)
+    assert not {name for name, slot in model.weights.slots.items() if slot.ndim == 2}
+    torch.testing.assert_close(
+        paged(model).step({"a": IDS}), paged(load(file)).step({"a": IDS}), rtol=0, atol=5e-3
+    )
+
+
+def test_types_without_a_kernel_are_not_packed(tmp_path, paged):
+    reference = make_reference(CONFIGS["llama"])
+    file = write(tmp_path / "m.gguf", reference, dict(converted(reference)), quantised=Type.F16)
+    model = load(file, packed=True)
+    assert model.weights.packed == frozenset()
+    assert torch.equal(paged(model).step({"a": IDS}), paged(load(file)).step({"a": IDS}))
 
 
 def test_frequency_divisors_are_read(tmp_path):

@@ -51,7 +51,7 @@ def test_the_embedded_model(paged):
     loaded = load_model(resolve_source(None), device=CPU, dtype=torch.float32)
     assert loaded.name == EMBEDDED_NAME
     assert loaded.defaults.eos_token_ids == {2}
-    assert loaded.model.weights.head.weight is loaded.model.weights.embedding
+    assert loaded.model.weights.head is loaded.model.weights.embedding
     shapes = loaded.config
     assert (shapes.num_layers, shapes.num_heads, shapes.num_kv_heads) == (30, 9, 3)
     assert (shapes.max_seq_len, shapes.vocab_size, shapes.head_dim) == (8192, 49152, 64)

@@ -165,5 +165,5 @@ def test_two_thousand_requests(tiny_checkpoint):
 
 @pytest.mark.soak
 def test_a_hundred_requests_on_the_embedded_model():
-    growth, ties = stress(None, 100, n_tokens=256, max_words=30, max_tokens=24)
+    growth, ties = stress(None, 100, n_tokens=120, max_words=30, max_tokens=24)
     print(f"100 requests: memory grew by {growth:.1f} MB, {ties} ties")  # noqa: T201

@@ -9,7 +9,12 @@ from astrai_engine.config import EngineConfig, EngineInfo
 from astrai_engine.constraint import GrammarCompiler, TokenMasks
 from astrai_engine.executor import ModelExecutor
 from astrai_engine.loading import LoadedModel, load_model, resolve_source
-from astrai_engine.placement import choose_device, choose_dtype
+from astrai_engine.placement import (
+    choose_device,
+    choose_dtype,
+    choose_kv_dtype,
+    choose_precision,
+)
 from astrai_engine.prompt import PromptEncoder
 from astrai_engine.sampling import Sampler
 from astrai_engine.scheduler import Scheduler
@@ -17,7 +22,7 @@ from astrai_engine.sizing import Sizes, choose_sizes, free_memory
 from astrai_engine.tokenizer import Tokenizer
 from astrai_engine.warmup import warm_up
 from astrai_engine.workspace import InferenceWorkspace
-from astrai_kernels import select_backend
+from astrai_kernels import native_unavailable_reason, select_backend, set_num_threads
 from astrai_kvcache import PagePool
 
 
@@ -56,8 +61,17 @@ def assemble(config: EngineConfig) -> EngineParts:
     """
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
-    kv_dtype = dtype if config.kv_dtype == "auto" else choose_dtype(config.kv_dtype, device)
-    loaded = load_model(resolve_source(config.model), device=device, dtype=dtype)
+    if config.num_threads is not None and native_unavailable_reason() is None:
+        set_num_threads(config.num_threads)
+    precision = choose_precision(config.quantization, device, dtype)
+    loaded = load_model(
+        resolve_source(config.model),
+        device=device,
+        dtype=dtype,
+        precision=precision,
+        activation_bits=8 if config.activations == "int8" else 16,
+    )
+    kv_dtype = choose_kv_dtype(config.kv_dtype, device, dtype, loaded.precision)
     sizes = choose_sizes(
         config, loaded.config, device=device, kv_dtype=kv_dtype, free_bytes=free_memory(device)
     )
@@ -128,6 +142,7 @@ def _info(
         device=str(device),
         dtype=str(dtype).removeprefix("torch."),
         kv_dtype=str(kv_dtype).removeprefix("torch."),
+        quantization=loaded.precision,
         backend=select_backend(device).name,
         max_seq_len=sizes.max_seq_len,
         vocab_size=loaded.config.vocab_size,

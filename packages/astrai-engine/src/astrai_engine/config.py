@@ -7,6 +7,8 @@ from astrai_engine.errors import ConfigurationError
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 KVDtype = Literal["auto", "float32", "bfloat16", "float16"]
+Quantization = Literal["auto", "none", "int8", "int4"]
+Activations = Literal["int16", "int8"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +19,13 @@ class EngineConfig:
         model: hub id, checkpoint folder or ``.gguf`` file; None is the embedded default.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
         dtype: of weights and activations; auto is what the device runs fast.
-        kv_dtype: of the K/V cache; auto is the model's.
+        kv_dtype: of the K/V cache; auto is float16 beside quantised weights, else the model's.
+        quantization: of weights, on the CPU: ``int8`` and ``int4`` round any checkpoint, ``none``
+            computes in ``dtype``, and auto keeps a GGUF file's own precision where a native
+            kernel reads it.
+        activations: what quantised weights are multiplied with; ``int8`` is faster, less exact.
+        num_threads: of the native CPU kernels; None is ``ASTRAI_NUM_THREADS`` or, without it, the
+            number of physical cores.
         max_batch_size: requests running at once.
         max_seq_len: context per request in tokens; None is the model's own, fitted to memory.
         page_size: tokens in a page of the K/V pool.
@@ -35,6 +43,9 @@ class EngineConfig:
     device: str = "auto"
     dtype: Dtype = "auto"
     kv_dtype: KVDtype = "auto"
+    quantization: Quantization = "auto"
+    activations: Activations = "int16"
+    num_threads: int | None = None
     max_batch_size: int = 32
     max_seq_len: int | None = None
     page_size: int = 16
@@ -46,7 +57,7 @@ class EngineConfig:
     def __post_init__(self) -> None:
         for name in ("max_batch_size", "page_size", "max_queue"):
             _at_least_one(name, getattr(self, name))
-        for name in ("max_seq_len", "n_tokens", "max_step_tokens"):
+        for name in ("max_seq_len", "n_tokens", "max_step_tokens", "num_threads"):
             if getattr(self, name) is not None:
                 _at_least_one(name, getattr(self, name))
 
@@ -60,6 +71,8 @@ class EngineInfo:
         device: where it runs.
         dtype: of weights and activations.
         kv_dtype: of the K/V cache.
+        quantization: of the weights: ``none``, ``int8``, ``int4``, or ``file`` where it is the
+            GGUF file's own.
         backend: the attention backend.
         max_seq_len: context per request in tokens.
         vocab_size: token ids are below it.
@@ -73,6 +86,7 @@ class EngineInfo:
     device: str
     dtype: str
     kv_dtype: str
+    quantization: str
     backend: str
     max_seq_len: int
     vocab_size: int

@@ -214,9 +214,17 @@ class InferenceEngine:
         """End a request; harmless when it has already ended."""
         self._loop.abort(request_id)
 
+    def encode_prompt(self, request: GenerationRequest) -> list[int]:
+        """The token ids that the prompt of a request becomes, without running it.
+
+        Raises:
+            RequestError: the request can never be served as it stands.
+        """
+        return self._intake.prepare(request).prompt_ids
+
     def count_prompt_tokens(self, request: GenerationRequest) -> int:
         """How many tokens the prompt of a request has, without running it."""
-        return len(self._intake.prepare(request).prompt_ids)
+        return len(self.encode_prompt(request))
 
     # ---- state ----
 

@@ -2,7 +2,10 @@
 
 import torch
 
+from astrai_engine.config import Quantization
 from astrai_engine.errors import ConfigurationError
+from astrai_engine.loading.quantization import Precision
+from astrai_kernels import native_unavailable_reason
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -42,3 +45,40 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     if name not in _DTYPES:
         raise ConfigurationError(f"dtype is {name!r}; use auto, {', '.join(_DTYPES)}.")
     return _DTYPES[name]
+
+
+def choose_precision(
+    quantization: Quantization, device: torch.device, dtype: torch.dtype
+) -> Precision:
+    """How weights are kept for a setting: ``auto`` is the file's own where kernels can read it.
+
+    Raises:
+        ConfigurationError: quantised weights were asked for, and nothing here computes with them.
+    """
+    if quantization == "none":
+        return "none"
+    if device.type != "cpu" or dtype != torch.float32:
+        reason: str | None = f"they need the CPU and float32, not {device} and {dtype}."
+    else:
+        reason = native_unavailable_reason()
+    if reason is None:
+        return "file" if quantization == "auto" else quantization
+    if quantization == "auto":
+        return "none"
+    raise ConfigurationError(
+        f"quantization is {quantization!r}, but the native kernels cannot serve: {reason} "
+        "Use quantization auto or none."
+    )
+
+
+def choose_kv_dtype(
+    name: str, device: torch.device, dtype: torch.dtype, precision: Precision
+) -> torch.dtype:
+    """The cache's type for a setting: ``auto`` is float16 beside quantised weights, else ``dtype``.
+
+    Raises:
+        ConfigurationError: the type is unknown.
+    """
+    if name == "auto":
+        return dtype if precision == "none" else torch.float16
+    return choose_dtype(name, device)

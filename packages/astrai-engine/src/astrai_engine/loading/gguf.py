@@ -154,8 +154,8 @@ def _fill(file: GGUFFile, name: str, slot: torch.Tensor, head_dim: int) -> None:
     target = slot if is_ready else torch.empty(slot.shape, dtype=torch.float32)
     values = target.numpy()
     file.read_into(name, values.reshape(-1))
-    if _is_permuted(file, name):
-        values[...] = _half_split(values, head_dim)
+    if is_permuted(file, name):
+        values[...] = half_split(values, head_dim)
     if not is_ready:
         slot.copy_(target)
 
@@ -163,12 +163,13 @@ def _fill(file: GGUFFile, name: str, slot: torch.Tensor, head_dim: int) -> None:
 def _places(file: GGUFFile, weights: ModelWeights) -> Iterator[tuple[str, torch.Tensor]]:
     """Each tensor of the file with the slot it fills."""
     for name in file.tensors:
-        slot = weights.slots.get(_hf_name(name))
+        slot = weights.slots.get(hf_name(name))
         if slot is not None:
             yield name, slot
 
 
-def _hf_name(name: str) -> str:
+def hf_name(name: str) -> str:
+    """What a tensor of a GGUF file is called in a Hugging Face checkpoint."""
     stem, _, suffix = name.rpartition(".")
     if stem.startswith("blk."):
         _, layer, part = stem.split(".", 2)
@@ -177,12 +178,12 @@ def _hf_name(name: str) -> str:
 
 
 def _check_tensors(file: GGUFFile, places: dict[str, torch.Tensor], weights: ModelWeights) -> None:
-    filled = {_hf_name(name) for name in places}
+    filled = {hf_name(name) for name in places}
     problems = [f"{name} is missing" for name in weights.slots if name not in filled]
     problems += [
         f"{name} is not part of this architecture"
         for name in file.tensors
-        if name not in places and name not in _NOT_WEIGHTS
+        if name not in places and name not in _NOT_WEIGHTS and hf_name(name) not in weights.packed
     ]
     problems += [
         f"{name} has shape {file.shape(name)} instead of {tuple(slot.shape)}"
@@ -192,11 +193,17 @@ def _check_tensors(file: GGUFFile, places: dict[str, torch.Tensor], weights: Mod
     check_complete(file.path, problems)
 
 
-def _is_permuted(file: GGUFFile, name: str) -> bool:
+def is_permuted(file: GGUFFile, name: str) -> bool:
+    """Whether the converter reordered a tensor's rows."""
     return file.architecture in _PERMUTED and (".attn_q." in name or ".attn_k." in name)
 
 
-def _half_split(values: np.ndarray[Any, Any], head_dim: int) -> np.ndarray[Any, Any]:
-    """Undo the converter's reordering: pairs (2i, 2i+1) of each head become (i, i + half)."""
+def half_split(values: np.ndarray[Any, Any], head_dim: int) -> np.ndarray[Any, Any]:
+    """Undo the converter's reordering: pairs (2i, 2i+1) of each head become (i, i + half).
+
+    Args:
+        values: rows of any width and type.
+        head_dim: rows of a head.
+    """
     heads = values.reshape(-1, head_dim // 2, 2, *values.shape[1:])
     return heads.swapaxes(1, 2).reshape(values.shape)

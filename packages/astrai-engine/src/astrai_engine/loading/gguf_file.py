@@ -53,6 +53,20 @@ class GGUFFile:
         """A tensor's shape, rows first."""
         return tuple(int(size) for size in reversed(self.tensors[name].shape))
 
+    def kind(self, name: str) -> str:
+        """A tensor's quantisation, such as ``Q4_1`` or ``F32``."""
+        return str(self.tensors[name].tensor_type.name)
+
+    def rows(self, name: str) -> np.ndarray[Any, Any]:
+        """A tensor as the file stores it: uint8 ``[rows, bytes]``, in the file's own memory."""
+        return self.tensors[name].data.reshape(-1).view(np.uint8).reshape(self.shape(name)[0], -1)
+
+    def read(self, name: str) -> np.ndarray[Any, Any]:
+        """Dequantise a tensor into a new array of its shape; see `read_into`."""
+        values = np.empty(self.shape(name), np.float32)
+        self.read_into(name, values.reshape(-1))
+        return values
+
     def read_into(self, name: str, out: np.ndarray[Any, Any]) -> None:
         """Dequantise a tensor.
 

@@ -10,9 +10,16 @@ from astrai_engine.chat_template import ChatTemplate
 from astrai_engine.loading import folder_tokenizer, gguf, gguf_tokenizer, safetensors
 from astrai_engine.loading.gguf_file import GGUFFile
 from astrai_engine.loading.hub import download
+from astrai_engine.loading.quantization import (
+    BlockPacker,
+    Precision,
+    RoundingPacker,
+    gguf_tensors,
+)
 from astrai_engine.loading.source import ModelSource
 from astrai_engine.models import LlamaModel, ModelConfig, allocate
 from astrai_engine.models.config import token_ids
+from astrai_engine.models.weights import Packer
 from astrai_engine.tokenizer import Tokenizer
 
 _logger = logging.getLogger(__name__)
@@ -40,6 +47,7 @@ class LoadedModel:
         chat_template: None if it has none.
         defaults: for requests.
         name: what clients call it.
+        precision: of its weights; ``none`` where no projection could be quantised.
     """
 
     model: LlamaModel
@@ -48,32 +56,67 @@ class LoadedModel:
     chat_template: ChatTemplate | None
     defaults: GenerationDefaults
     name: str
+    precision: Precision
 
 
-def load_model(source: ModelSource, *, device: torch.device, dtype: torch.dtype) -> LoadedModel:
+@dataclass(frozen=True, kw_only=True)
+class WeightFormat:
+    """In which form weights are kept.
+
+    Attributes:
+        device: where they go.
+        dtype: of all that is not quantised, whatever the checkpoint holds.
+        precision: ``none`` is dense; anything else needs native kernels, on the CPU.
+        activation_bits: of what quantised weights are multiplied with, 8 or 16.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    precision: Precision = "none"
+    activation_bits: int = 16
+
+
+def load_model(
+    source: ModelSource,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    precision: Precision = "none",
+    activation_bits: int = 16,
+) -> LoadedModel:
     """Load a model.
 
     Args:
         source: from ``resolve_source``; a hub id is downloaded first.
-        device: where the weights go.
-        dtype: the weights' type, whatever the checkpoint holds.
+        device: see `WeightFormat`, and so for the others.
+        dtype: alike.
+        precision: alike.
+        activation_bits: alike.
 
     Raises:
         ModelNotFoundError: the hub doesn't have it, or can't be reached.
         ModelLoadError: it is not supported, or damaged.
     """
+    form = WeightFormat(
+        device=device, dtype=dtype, precision=precision, activation_bits=activation_bits
+    )
     if source.kind == "gguf":
-        return _from_gguf(source, device, dtype)
+        return _from_gguf(source, form)
     folder = download(source.location) if source.kind == "hub" else Path(source.location)
-    return _from_folder(source, folder, device, dtype)
+    return _from_folder(source, folder, form)
 
 
-def _from_gguf(source: ModelSource, device: torch.device, dtype: torch.dtype) -> LoadedModel:
+def _from_gguf(source: ModelSource, form: WeightFormat) -> LoadedModel:
     file = GGUFFile(Path(source.location))
     config = gguf.read_config(file)
     tokenizer = gguf_tokenizer.read_tokenizer(file)
     template = file.get("tokenizer.chat_template")
-    weights = allocate(config, device=device, dtype=dtype)
+    packer: Packer | None = None
+    if form.precision == "file":
+        packer = BlockPacker(file, config, form.activation_bits)
+    elif form.precision != "none":
+        packer = RoundingPacker(gguf_tensors(file, config), form.precision, form.activation_bits)
+    weights = allocate(config, device=form.device, dtype=form.dtype, packer=packer)
     gguf.fill_weights(file, config, weights)
     return LoadedModel(
         model=LlamaModel(config, weights),
@@ -84,17 +127,19 @@ def _from_gguf(source: ModelSource, device: torch.device, dtype: torch.dtype) ->
         else ChatTemplate(template, tokenizer.bos_token, tokenizer.eos_token),
         defaults=_defaults(config.eos_token_ids, tokenizer, config),
         name=source.name,
+        precision=form.precision if weights.packed else "none",
     )
 
 
-def _from_folder(
-    source: ModelSource, folder: Path, device: torch.device, dtype: torch.dtype
-) -> LoadedModel:
+def _from_folder(source: ModelSource, folder: Path, form: WeightFormat) -> LoadedModel:
     config = safetensors.read_config(folder)
     tokenizer = folder_tokenizer.read_tokenizer(folder)
     template = folder_tokenizer.read_chat_template(folder, tokenizer)
     generation = folder_tokenizer.read_json(folder / "generation_config.json")
-    weights = allocate(config, device=device, dtype=dtype)
+    packer: Packer | None = None
+    if form.precision in ("int8", "int4"):
+        packer = RoundingPacker(safetensors.tensors(folder), form.precision, form.activation_bits)
+    weights = allocate(config, device=form.device, dtype=form.dtype, packer=packer)
     safetensors.fill_weights(folder, config, weights)
     named = config.eos_token_ids | token_ids(generation.get("eos_token_id"))
     return LoadedModel(
@@ -104,6 +149,7 @@ def _from_folder(
         chat_template=template,
         defaults=_defaults(named, tokenizer, config),
         name=source.name,
+        precision=form.precision if weights.packed else "none",
     )
 
 

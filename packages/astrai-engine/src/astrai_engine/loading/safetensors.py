@@ -1,6 +1,7 @@
 """A model from a checkpoint folder: ``config.json`` and memory-mapped safetensors."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,26 @@ def fill_weights(folder: Path, config: ModelConfig, weights: ModelWeights) -> No
             problems += [
                 f"{name} in {path.name} is not part of this architecture"
                 for name in sorted(present - weights.slots.keys())
-                if not _is_spare(name, config)
+                if name not in weights.packed and not _is_spare(name, config)
             ]
         filled |= present | promised
     problems += [f"{name} is missing" for name in weights.slots if name not in filled]
     check_complete(folder, problems)
+
+
+def tensors(folder: Path) -> Callable[[str], torch.Tensor | None]:
+    """Reads a checkpoint's tensors by name, None where there is none.
+
+    Raises:
+        ModelLoadError: the folder has no readable safetensors.
+    """
+    shards = [_open(path) for path in _shards(folder)]
+    owner = {name: shard for shard in shards for name in shard.keys()}  # noqa: SIM118
+
+    def read(name: str) -> torch.Tensor | None:
+        return owner[name].get_tensor(name) if name in owner else None
+
+    return read
 
 
 def _copy(tensor: torch.Tensor, slot: torch.Tensor, name: str, path: Path) -> list[str]:

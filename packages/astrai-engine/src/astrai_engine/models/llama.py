@@ -6,7 +6,7 @@ from astrai_engine.models.config import LayerConfig, ModelConfig
 from astrai_engine.models.rope import inverse_frequencies
 from astrai_engine.models.weights import LayerWeights, ModelWeights
 from astrai_kernels import AttentionBackend, AttentionCache, Rotary, RotaryEmbedding
-from astrai_kernels.ops import linear_residual, norm_gate_up, norm_linear, rms_norm
+from astrai_kernels.ops import embedding, linear_residual, norm_gate_up, norm_linear, rms_norm
 
 
 class DecoderLayer:
@@ -90,12 +90,12 @@ class LlamaModel:
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return self.weights.embedding.device
+        return self.weights.norm.device
 
     @property
     def dtype(self) -> torch.dtype:
         """Of weights and activations."""
-        return self.weights.embedding.dtype
+        return self.weights.norm.dtype
 
     def forward(
         self,
@@ -118,7 +118,7 @@ class LlamaModel:
         Returns:
             Logits, float32 ``[rows, vocab]``.
         """
-        hidden = torch.nn.functional.embedding(input_ids, self.weights.embedding)
+        hidden = embedding(input_ids, self.weights.embedding)
         rotary = Rotary(self._rotary(position_ids), interleaved=False)
         for layer in self.layers:
             hidden = layer.forward(hidden, rotary, cache, backend)

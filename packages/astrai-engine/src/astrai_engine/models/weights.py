@@ -1,11 +1,42 @@
 """A model's tensors, allocated once in the form the ops want, and the names that fill them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
 from astrai_engine.models.config import ModelConfig
+from astrai_kernels.cpu.weights import PackedWeight
 from astrai_kernels.ops import LinearWeight
+
+
+@dataclass(frozen=True, kw_only=True)
+class Projection:
+    """A linear layer made of one or more tensors of a checkpoint, whose rows follow each other.
+
+    Attributes:
+        names: the tensors, without their suffix ``.weight`` or ``.bias``.
+        rows: rows of each.
+        columns: of all.
+        has_bias: whether each has a bias too.
+        is_gate_up: it is the two halves of a gated feed-forward layer.
+        is_table: it is read by rows, as embedding or head.
+    """
+
+    names: tuple[str, ...]
+    rows: tuple[int, ...]
+    columns: int
+    has_bias: bool = False
+    is_gate_up: bool = False
+    is_table: bool = False
+
+
+AnyWeight = LinearWeight | PackedWeight
+"""A weight that serves as a linear layer and as a table."""
+
+Packer = Callable[[Projection], PackedWeight | None]
+"""Makes a projection from the checkpoint itself, in another form than dense; None declines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,13 +56,13 @@ class LayerWeights:
     """
 
     attention_norm: torch.Tensor
-    qkv: LinearWeight
+    qkv: AnyWeight
     query_norm: torch.Tensor | None
     key_norm: torch.Tensor | None
-    output: LinearWeight
+    output: AnyWeight
     mlp_norm: torch.Tensor
-    gate_up: LinearWeight
-    down: LinearWeight
+    gate_up: AnyWeight
+    down: AnyWeight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,30 +73,39 @@ class ModelWeights:
         embedding: ``[vocab, hidden]``.
         layers: one entry per decoder layer.
         norm: the last norm, ``[hidden]``.
-        head: ``[vocab, hidden]``; the embedding's own memory when tied.
+        head: ``[vocab, hidden]``; the embedding itself when tied.
         slots: the checkpoint's tensor name to the view its values are copied into. Filling
             every slot fills the model.
+        packed: names of tensors that a packer took, so that nothing is left to fill.
     """
 
-    embedding: torch.Tensor
+    embedding: AnyWeight
     layers: tuple[LayerWeights, ...]
     norm: torch.Tensor
-    head: LinearWeight
+    head: AnyWeight
     slots: dict[str, torch.Tensor] = field(repr=False)
+    packed: frozenset[str] = field(repr=False)
 
 
-def allocate(config: ModelConfig, *, device: torch.device, dtype: torch.dtype) -> ModelWeights:
+def allocate(
+    config: ModelConfig,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    packer: Packer | None = None,
+) -> ModelWeights:
     """Reserve memory for a model, uninitialised.
 
     Args:
         config: its shapes.
         device: where the tensors live.
-        dtype: of every tensor.
+        dtype: of every dense tensor.
+        packer: asked for every projection first.
 
     Returns:
         Weights whose ``slots`` are still to be filled.
     """
-    return _Allocation(config, device, dtype).model()
+    return _Allocation(config, device, dtype, packer).model()
 
 
 @dataclass
@@ -73,22 +113,23 @@ class _Allocation:
     config: ModelConfig
     device: torch.device
     dtype: torch.dtype
+    packer: Packer | None
     slots: dict[str, torch.Tensor] = field(default_factory=dict)
+    packed: set[str] = field(default_factory=set)
 
     def model(self) -> ModelWeights:
         config = self.config
-        embedding = self._tensor("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
+        embedding = self._table("model.embed_tokens")
         layers = tuple(self._layer(f"model.layers.{i}") for i in range(config.num_layers))
         norm = self._tensor("model.norm.weight", config.hidden_size)
-        head = embedding
-        if not config.tie_word_embeddings:
-            head = self._tensor("lm_head.weight", config.vocab_size, config.hidden_size)
+        head = embedding if config.tie_word_embeddings else self._table("lm_head")
         return ModelWeights(
             embedding=embedding,
             layers=layers,
             norm=norm,
-            head=LinearWeight(head, None),
+            head=head,
             slots=self.slots,
+            packed=frozenset(self.packed),
         )
 
     def _layer(self, prefix: str) -> LayerWeights:
@@ -96,18 +137,36 @@ class _Allocation:
         queries = config.num_heads * config.head_dim
         keys = config.num_kv_heads * config.head_dim
         hidden, inner = config.hidden_size, config.intermediate_size
-        qkv = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
         return LayerWeights(
             attention_norm=self._tensor(f"{prefix}.input_layernorm.weight", hidden),
-            qkv=self._linear(attention, qkv, hidden, bias=config.qkv_bias),
+            qkv=self._projection(
+                names=tuple(f"{attention}.{name}" for name in ("q_proj", "k_proj", "v_proj")),
+                rows=(queries, keys, keys),
+                columns=hidden,
+                has_bias=config.qkv_bias,
+            ),
             query_norm=self._head_norm(f"{attention}.q_norm.weight"),
             key_norm=self._head_norm(f"{attention}.k_norm.weight"),
-            output=self._linear(attention, {"o_proj": hidden}, queries, bias=config.output_bias),
-            mlp_norm=self._tensor(f"{prefix}.post_attention_layernorm.weight", hidden),
-            gate_up=self._linear(
-                mlp, {"gate_proj": inner, "up_proj": inner}, hidden, bias=config.mlp_bias
+            output=self._projection(
+                names=(f"{attention}.o_proj",),
+                rows=(hidden,),
+                columns=queries,
+                has_bias=config.output_bias,
             ),
-            down=self._linear(mlp, {"down_proj": hidden}, inner, bias=config.mlp_bias),
+            mlp_norm=self._tensor(f"{prefix}.post_attention_layernorm.weight", hidden),
+            gate_up=self._projection(
+                names=(f"{mlp}.gate_proj", f"{mlp}.up_proj"),
+                rows=(inner, inner),
+                columns=hidden,
+                has_bias=config.mlp_bias,
+                is_gate_up=True,
+            ),
+            down=self._projection(
+                names=(f"{mlp}.down_proj",),
+                rows=(hidden,),
+                columns=inner,
+                has_bias=config.mlp_bias,
+            ),
         )
 
     def _tensor(self, name: str, *shape: int) -> torch.Tensor:
@@ -118,17 +177,31 @@ class _Allocation:
     def _head_norm(self, name: str) -> torch.Tensor | None:
         return self._tensor(name, self.config.head_dim) if self.config.qk_norm else None
 
-    def _linear(
-        self, prefix: str, rows_of: dict[str, int], columns: int, *, bias: bool
-    ) -> LinearWeight:
-        """One projection made of several named ones, whose rows follow each other."""
-        rows = sum(rows_of.values())
-        weight = torch.empty(rows, columns, device=self.device, dtype=self.dtype)
-        offsets = torch.empty(rows, device=self.device, dtype=self.dtype) if bias else None
+    def _table(self, name: str) -> AnyWeight:
+        config = self.config
+        return self._projection(
+            names=(name,), rows=(config.vocab_size,), columns=config.hidden_size, is_table=True
+        )
+
+    def _projection(self, **description: Any) -> AnyWeight:
+        projection = Projection(**description)
+        packed = None if self.packer is None else self.packer(projection)
+        if packed is None:
+            return self._dense(projection)
+        suffixes = (".weight", ".bias") if projection.has_bias else (".weight",)
+        self.packed |= {name + suffix for name in projection.names for suffix in suffixes}
+        return packed
+
+    def _dense(self, projection: Projection) -> LinearWeight:
+        rows = sum(projection.rows)
+        weight = torch.empty(rows, projection.columns, device=self.device, dtype=self.dtype)
+        bias = None
+        if projection.has_bias:
+            bias = torch.empty(rows, device=self.device, dtype=self.dtype)
         start = 0
-        for name, count in rows_of.items():
-            self.slots[f"{prefix}.{name}.weight"] = weight[start : start + count]
-            if offsets is not None:
-                self.slots[f"{prefix}.{name}.bias"] = offsets[start : start + count]
+        for name, count in zip(projection.names, projection.rows, strict=True):
+            self.slots[f"{name}.weight"] = weight[start : start + count]
+            if bias is not None:
+                self.slots[f"{name}.bias"] = bias[start : start + count]
             start += count
-        return LinearWeight(weight, offsets)
+        return LinearWeight(weight, bias)
