@@ -16,7 +16,19 @@ from astrai_engine.errors import (
 )
 
 CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
+COMPLETIONS, RESPONSES = "/v1/completions", "/v1/responses"
+POST_PATHS = (
+    CHAT,
+    MESSAGES,
+    f"{MESSAGES}/count_tokens",
+    COMPLETIONS,
+    RESPONSES,
+    "/tokenize",
+    "/detokenize",
+)
 BODY = {"messages": [{"role": "user", "content": "Hello"}]}
+
+ASK = {**BODY, "prompt": "Hello", "input": "Hello", "tokens": [1]}
 
 
 def strict(response):
@@ -30,7 +42,7 @@ def strict(response):
 
 
 class TestBodies:
-    @pytest.mark.parametrize("path", [CHAT, MESSAGES])
+    @pytest.mark.parametrize("path", POST_PATHS)
     @pytest.mark.parametrize(
         "raw",
         [
@@ -50,7 +62,7 @@ class TestBodies:
         body = strict(response)
         assert body["detail"] == body["error"]["message"]
         assert body["error"]["type"] == "invalid_request_error"
-        assert (await client.post(path, json=BODY)).status_code == 200
+        assert (await client.post(CHAT, json=BODY)).status_code == 200
 
     @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])
     async def test_content_type_does_not_matter(self, client, kind):
@@ -91,10 +103,17 @@ class TestBodies:
             "response_format",
             "stream_options",
             "thinking",
+            "prompt",
+            "echo",
+            "input",
+            "instructions",
+            "text",
+            "tokens",
+            "content",
         ]
         fields = data.draw(st.dictionaries(st.sampled_from(names), anything, max_size=4))
-        for path in (CHAT, MESSAGES, f"{MESSAGES}/count_tokens"):
-            for body in (fields, {**BODY, **fields}):
+        for path in POST_PATHS:
+            for body in (fields, {**ASK, **fields}):
                 response = await client.post(path, json=body)
                 assert response.status_code < 500, response.text
                 if response.status_code != 200:
@@ -287,6 +306,12 @@ class TestLimits:
         response = await client.post(MESSAGES, content=b"x" * 101)
         assert response.status_code == 413
         assert strict(response)["error"]["type"] == "request_too_large"
+        assert (await client.post(CHAT, json=BODY)).status_code == 200
+
+    async def test_fifty_megabytes(self, client):
+        for path in (CHAT, MESSAGES):
+            response = await client.post(path, content=bytes(50 * 10**6))
+            assert response.status_code == 413
         assert (await client.post(CHAT, json=BODY)).status_code == 200
 
     async def test_undeclared_body_over_the_limit(self, connect):

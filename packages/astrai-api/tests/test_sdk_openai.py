@@ -4,7 +4,9 @@ import asyncio
 
 import openai
 import pytest
+from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.responses import Response
 
 from astrai_api.testing import DEFAULT_TEXT, FakeEngine, Gate, Reply
 
@@ -55,6 +57,33 @@ def test_stream_helper(sdk, options):
     assert (message.role, message.content) == ("assistant", DEFAULT_TEXT)
     assert completion.choices[0].finish_reason == "stop"
     assert completion.usage.total_tokens == completion.usage.prompt_tokens + 18
+
+
+def test_text_completions(sdk):
+    options = {"model": "astrai", "prompt": ["a b", "c"], "echo": True, "max_tokens": 3}
+    raw = sdk.completions.with_raw_response.create(**options)
+    completion = Completion.model_validate_json(raw.content)
+    assert [choice.text for choice in completion.choices] == ["a bOnce upon a", "cOnce upon a"]
+    pieces = ["", ""]
+    for chunk in sdk.completions.create(**options, stream=True):
+        pieces[chunk.choices[0].index] += chunk.choices[0].text
+    assert pieces == [choice.text for choice in completion.choices]
+
+
+def test_responses(sdk):
+    raw = sdk.responses.with_raw_response.create(model="astrai", input="Tell me a story.")
+    response = Response.model_validate_json(raw.content)
+    assert response.status == "completed"
+    assert response.output_text == DEFAULT_TEXT
+    assert response.usage.output_tokens == 18
+
+
+def test_responses_stream_helper(sdk):
+    with sdk.responses.stream(model="astrai", input="Tell me a story.") as stream:
+        deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
+        final = stream.get_final_response()
+    assert "".join(deltas) == final.output_text == DEFAULT_TEXT
+    assert len(deltas) > 10
 
 
 def test_models(sdk):

@@ -24,7 +24,11 @@ VALUES = {
     "SERVED_MODEL_NAME": ("a, b,*", ("a", "b", "*")),
     "DEVICE": ("cuda:1", "cuda:1"),
     "DTYPE": ("bfloat16", "bfloat16"),
+    "QUANTIZATION": ("int8", "int8"),
+    "ACTIVATIONS": ("int8", "int8"),
+    "NUM_THREADS": ("2", 2),
     "BACKEND": ("CUDA", "cuda"),
+    "CACHE_DIR": ("/some/folder", "/some/folder"),
     "MAX_BATCH_SIZE": ("4", 4),
     "MAX_SEQ_LEN": ("512", 512),
     "PAGE_SIZE": ("1", 1),
@@ -106,9 +110,10 @@ def test_several_bad_values_are_all_named(environment):
 
 
 def test_unknown_variables_are_warned_of(environment, caplog):
-    environment(MAX_QUEU="3", NUM_THREADS="2", CACHE_DIR="/x")
-    assert "ASTRAI_MAX_QUEU is not a setting" in caplog.text
-    assert len(caplog.records) == 1
+    environment(MAX_QUEU="3", DISK_CACHE="/x")
+    for name in ("MAX_QUEU", "DISK_CACHE"):
+        assert f"ASTRAI_{name} is not a setting" in caplog.text
+    assert len(caplog.records) == 2
 
 
 def test_keys_are_not_shown():

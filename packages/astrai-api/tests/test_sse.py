@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from astrai_api.sse import COMMENT_PING, DONE, encode_event, encode_json
+from astrai_api.sse import COMMENT_PING, DONE, HOLE, EventTemplate, encode_event, encode_json
 
 
 def test_event():
@@ -32,3 +32,15 @@ def test_a_reader_skips_pings_and_ends_at_done(parse_sse):
         (None, "1"),
         (None, "[DONE]"),
     ]
+
+
+class TestTemplates:
+    @pytest.mark.parametrize("value", ["", 'naïve \u2028\x00"\\', 7, [1, {"a": None}], HOLE])
+    def test_filling_is_encoding(self, value):
+        template = EventTemplate({"a": HOLE, "b": {"c": HOLE}}, "n")
+        expected = encode_event({"a": value, "b": {"c": "x"}}, "n")
+        assert template.fill(value, "x") == expected
+
+    def test_every_hole_wants_a_value(self):
+        with pytest.raises(ValueError, match="zip"):
+            EventTemplate({"a": HOLE}).fill()

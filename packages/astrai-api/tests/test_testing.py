@@ -5,9 +5,21 @@ import asyncio
 import pytest
 
 from astrai_api.client import EngineClient
-from astrai_api.testing import FakeEngine, FakeInfo, Gate, Reply
-from astrai_engine.errors import EngineUnavailableError, GenerationError, PromptTooLongError
-from astrai_engine.events import Failed, Finished, FinishReason, TokenDelta, Usage
+from astrai_api.testing import FakeEngine, FakeInfo, Gate, Reply, main
+from astrai_engine.errors import (
+    EngineUnavailableError,
+    GenerationError,
+    InvalidRequestError,
+    PromptTooLongError,
+)
+from astrai_engine.events import (
+    Failed,
+    Finished,
+    FinishReason,
+    PromptLogprobs,
+    TokenDelta,
+    Usage,
+)
 from astrai_engine.request import GenerationRequest
 
 
@@ -121,3 +133,50 @@ async def test_refusals():
 )
 def test_prompt_tokens_are_words(prompt, count):
     assert FakeEngine().count_prompt_tokens(GenerationRequest(**prompt)) == count
+
+
+async def test_prompt_logprobs_come_first():
+    request = GenerationRequest(prompt="a b", prompt_logprobs=2, max_tokens=0)
+    prompt, end = await events_of(FakeEngine(), request)
+    assert isinstance(prompt, PromptLogprobs)
+    first, second = prompt.entries
+    assert first is None
+    assert (second.token, len(second.top)) == (" b", 2)
+    assert end == Finished(FinishReason.LENGTH, Usage(2, 0, 0))
+
+
+@pytest.mark.parametrize("prompt", [{"prompt": ""}, {"prompt_token_ids": [-1]}])
+async def test_prompts_that_cannot_run(prompt):
+    with pytest.raises(InvalidRequestError):
+        await FakeEngine().submit_async(GenerationRequest(**prompt))
+
+
+@pytest.mark.parametrize("text", ["", "a", " a  b ", "naïve 你好\u2028 c\n"])
+def test_tokens_are_words_with_the_space_around(text):
+    tokenizer = FakeEngine().tokenizer
+    token_ids = tokenizer.encode(text, add_special_tokens=True)
+    assert len(token_ids) == len(text.split())
+    assert tokenizer.decode(token_ids) == text
+
+
+def test_small_ids_are_bytes():
+    tokenizer = FakeEngine().tokenizer
+    assert tokenizer.decode([0xE4, 0xBD]) == "\ufffd"
+    assert (tokenizer.token_text(97), tokenizer.token_bytes(300)) == ("a", b"")
+
+
+async def test_stats_count_what_ended():
+    engine = FakeEngine(default="a b")
+    await events_of(engine, ask(n=2, max_tokens=1))
+    (await engine.submit_async(ask())).abort()
+    stats = engine.get_stats()
+    assert (stats["total_tasks"], stats["active_tasks"], stats["total_tokens"]) == (3, 0, 2)
+    assert (stats["finished"]["length"], stats["finished"]["aborted"]) == (2, 1)
+
+
+def test_it_can_be_served(monkeypatch):
+    served = {}
+    monkeypatch.setattr("uvicorn.run", lambda app, **options: served.update(options, app=app))
+    main(["--port", "9"])
+    assert (served["host"], served["port"]) == ("127.0.0.1", 9)
+    assert served["app"].state.serving.host.engine().name == "fake-model"

@@ -9,7 +9,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from astrai_api import anthropic, openai, system
+from astrai_api import anthropic, openai, system, tokens
 from astrai_api.auth import AuthMiddleware
 from astrai_api.client import EngineClient
 from astrai_api.errors import ApiError, ErrorBoundary, answer_exception
@@ -24,7 +24,7 @@ from astrai_api.settings import Settings, load_settings
 from astrai_api.startup import LifespanErrors, RefuseToStart
 from astrai_engine.errors import AstraiError, ConfigurationError
 
-ROUTERS = (openai.router, anthropic.router, system.router)
+ROUTERS = (openai.router, anthropic.router, tokens.router, system.router)
 """What the server serves; a protocol registers by joining this line."""
 
 

@@ -4,7 +4,7 @@
 other engine: only requests go in, and only events come out.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Protocol
 
 from astrai_engine.events import Event
@@ -31,6 +31,10 @@ class EngineInfo(Protocol):
         """The attention backend."""
 
     @property
+    def vocab_size(self) -> int:
+        """Token ids are below it."""
+
+    @property
     def n_tokens(self) -> int:
         """Token slots in the K/V pool."""
 
@@ -41,6 +45,27 @@ class EngineInfo(Protocol):
     @property
     def max_seq_len(self) -> int:
         """Tokens in a context, prompt and output together."""
+
+
+class TokenizerClient(Protocol):
+    """A model's vocabulary. Texts are slow to tokenise: not on the event loop."""
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Token ids of a text.
+
+        Args:
+            text: any text.
+            add_special_tokens: also add what the model expects around a raw text.
+        """
+
+    def decode(self, token_ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
+        """The text of tokens, without or with the names of control tokens."""
+
+    def token_text(self, token_id: int) -> str:
+        """A token as people read it: its text, or a control token's name."""
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The exact bytes of a token's text; none for control tokens."""
 
 
 class RequestHandle(Protocol):
@@ -76,6 +101,10 @@ class EngineClient(Protocol):
     def is_healthy(self) -> bool:
         """Whether the engine can still serve requests."""
 
+    @property
+    def tokenizer(self) -> TokenizerClient:
+        """The model's vocabulary."""
+
     async def submit_async(self, request: GenerationRequest) -> RequestHandle:
         """Render, tokenise and queue a request without blocking the event loop.
 
@@ -88,8 +117,15 @@ class EngineClient(Protocol):
     def count_prompt_tokens(self, request: GenerationRequest) -> int:
         """Tokens of the request's prompt. Renders and tokenises in the calling thread."""
 
+    def encode_prompt(self, request: GenerationRequest) -> list[int]:
+        """Token ids of the request's prompt. Renders and tokenises in the calling thread.
+
+        Raises:
+            RequestError: the prompt can never be run.
+        """
+
     def get_stats(self) -> Mapping[str, Any]:
-        """Counters of the scheduler."""
+        """Counters and gauges; those that :mod:`astrai_api.metrics` knows are exported."""
 
     def begin_drain(self) -> None:
         """Refuse new requests and let the running ones finish."""

@@ -7,7 +7,9 @@ both abort the request the moment the client goes away.
 import asyncio
 import logging
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -18,9 +20,20 @@ from astrai_api.errors import to_api_error
 from astrai_api.sse import HEADERS, encode_json
 from astrai_api.tasks import run_until_disconnect, running
 from astrai_engine.errors import EngineUnavailableError, GenerationError
-from astrai_engine.events import Event, Failed, Finished, FinishReason, TokenDelta, Usage
+from astrai_engine.events import (
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    PromptLogprobs,
+    TokenDelta,
+    Usage,
+)
 
 logger = logging.getLogger(__name__)
+
+AnswerEvent: TypeAlias = PromptLogprobs | TokenDelta | Finished
+"""An event of a generation that goes well."""
 
 PING_INTERVAL = 15.0
 """Seconds of silence after which a stream sends a sign of life."""
@@ -32,12 +45,17 @@ class _Choices:
     def __init__(self) -> None:
         self._choices: dict[int, Choice] = {}
 
-    def add(self, event: TokenDelta | Finished) -> None:
-        choice = self._choices.setdefault(event.index, Choice(event.index))
-        if isinstance(event, TokenDelta):
-            choice.add(event)
-        else:
-            choice.finished = event
+    def add(self, event: AnswerEvent) -> None:
+        choice = self._choices.get(event.index)
+        if choice is None:
+            choice = self._choices[event.index] = Choice(event.index)
+        match event:
+            case TokenDelta():
+                choice.add(event)
+            case PromptLogprobs():
+                choice.prompt = event
+            case Finished():
+                choice.finished = event
 
     def complete(self) -> list[Choice]:
         """All choices in order.
@@ -51,7 +69,7 @@ class _Choices:
         return choices
 
 
-def _accept(event: Event) -> TokenDelta | Finished:
+def _accept(event: Event) -> AnswerEvent:
     """Pass on the events of an answer, and raise those of a failure."""
     match event:
         case Failed(error=error):
@@ -96,6 +114,7 @@ class CollectedGeneration(_GenerationResponse):
         choices = _Choices()
         async for event in self._handle:
             choices.add(_accept(event))
+            self._builder.context.observe(event)
         body = encode_json(self._builder.format_response(choices.complete()))
         self.headers["content-length"] = str(len(body))
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -112,14 +131,13 @@ class StreamedGeneration(_GenerationResponse):
     def __init__(self, handle: RequestHandle, builder: ResponseBuilder[Any]) -> None:
         super().__init__(handle, builder)
         self.init_headers(HEADERS)
-        self._lock = asyncio.Lock()
-        self._open = False
+        self._opening = asyncio.Lock()
+        self._is_open = False
         self._last_sent = 0.0
 
     async def _respond(self, send: Send) -> None:
         async with running(self._keep_alive(send)):
-            closing = await self._stream(send)
-            await self._write(send, closing, Usage(0, 0, 0))
+            await self._write(send, await self._stream(send))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _stream(self, send: Send) -> bytes:
@@ -129,27 +147,45 @@ class StreamedGeneration(_GenerationResponse):
             async for event in self._handle:
                 event = _accept(event)
                 choices.add(event)
-                frames = b""
-                if isinstance(event, TokenDelta):
-                    frames = self._builder.format_chunk(event)
-                if frames or not self._open:
-                    await self._write(send, frames, event.usage)
+                if self._is_open:
+                    await self._write(send, self._frames(event))
+                else:
+                    await self._open(send, partial(self._frames, event), event.usage)
+                self._builder.context.observe(event)
             return self._builder.format_stream_end(choices.complete())
         except Exception as failure:
-            if not self._open:
+            if not self._is_open:
                 raise
             error = to_api_error(failure)
             if error.code == "internal_error":
                 logger.exception("Request %s failed midway", self._handle.request_id)
             return self._builder.format_stream_error(error)
 
-    async def _write(self, send: Send, frames: bytes, usage: Usage) -> None:
-        async with self._lock:
-            if not self._open:
-                self._open = True
-                frames = self._builder.format_stream_start(usage) + frames
-                start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-                await send(start)
+    def _frames(self, event: AnswerEvent) -> bytes:
+        match event:
+            case TokenDelta():
+                return self._builder.format_chunk(event)
+            case PromptLogprobs():
+                return self._builder.format_prompt(event)
+            case Finished():
+                return b""
+
+    async def _open(self, send: Send, make_frames: Callable[[], bytes], usage: Usage) -> None:
+        """Send the status, what opens the stream, and the first frames behind it.
+
+        Events and the keep-alive may both get here first; only that is worth a lock.
+        """
+        async with self._opening:
+            if self._is_open:
+                await self._write(send, make_frames())
+                return
+            frames = self._builder.format_stream_start(usage) + make_frames()
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await self._write(send, frames)
+            self._is_open = True
+
+    async def _write(self, send: Send, frames: bytes) -> None:
+        if frames:
             await send({"type": "http.response.body", "body": frames, "more_body": True})
             self._last_sent = asyncio.get_running_loop().time()
 
@@ -160,4 +196,4 @@ class StreamedGeneration(_GenerationResponse):
         while True:
             await asyncio.sleep(self._last_sent + PING_INTERVAL - loop.time())
             if loop.time() - self._last_sent >= PING_INTERVAL:
-                await self._write(send, self._builder.ping, prompt)
+                await self._open(send, lambda: self._builder.ping, prompt)

@@ -66,6 +66,11 @@ class EngineHost:
             return HostState.LOADING
         return HostState.READY if self._engine.is_healthy else HostState.LOST
 
+    @property
+    def loaded_engine(self) -> EngineClient | None:
+        """The engine whatever state it is in; None while it loads."""
+        return self._engine
+
     def engine(self) -> EngineClient:
         """The engine, if it can take a request.
 

@@ -3,6 +3,7 @@
 :class:`ProtocolHandler` is the same for all protocols; :class:`ResponseBuilder` is what differs.
 """
 
+import inspect
 from typing import Any, Generic, TypeVar
 
 from fastapi import APIRouter
@@ -10,7 +11,9 @@ from starlette.responses import Response
 
 from astrai_api.builder import RequestContext, ResponseBuilder
 from astrai_api.client import EngineClient
+from astrai_api.documentation import write_responses
 from astrai_api.generation import CollectedGeneration, StreamedGeneration
+from astrai_api.merged import submit_all
 from astrai_api.serving import Serving
 from astrai_api.strict_json import StrictJSONRoute
 
@@ -42,9 +45,9 @@ class ProtocolHandler(Generic[RequestT]):
             ApiError: the protocol refuses the request.
             AstraiError: the engine refuses it.
         """
-        generation = self._builder.prepare(self._request, self._engine)
-        handle = await self._engine.submit_async(generation)
-        if generation.stream:
+        generations = await self._builder.plan(self._request, self._engine)
+        handle = await submit_all(self._engine, generations)
+        if generations[0].stream:
             return StreamedGeneration(handle, self._builder)
         return CollectedGeneration(handle, self._builder)
 
@@ -65,5 +68,11 @@ def protocol_router(
         return await ProtocolHandler(body, serving.engine, builder_type(serving.context)).handle()
 
     generate.__annotations__["body"] = request_type  # FastAPI reads the model from here
-    router.post(path, name=path, response_class=Response)(generate)
+    router.post(
+        path,
+        name=path,
+        summary=inspect.getdoc(builder_type),
+        response_class=Response,
+        responses=write_responses(path, builder_type.answer, generates=True),
+    )(generate)
     return router

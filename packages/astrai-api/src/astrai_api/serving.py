@@ -1,7 +1,7 @@
 """What every route needs: the loaded engine, and what the HTTP request says besides its body."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends
@@ -11,6 +11,7 @@ from astrai_api.auth import tenant_salt
 from astrai_api.builder import RequestContext
 from astrai_api.client import EngineClient
 from astrai_api.lifecycle import EngineHost
+from astrai_api.metrics import ServerMetrics
 from astrai_api.request_id import request_id
 from astrai_api.served_models import ServedModels
 from astrai_api.settings import Settings
@@ -23,6 +24,7 @@ class ServingState:
     settings: Settings
     models: ServedModels
     host: EngineHost
+    metrics: ServerMetrics = field(default_factory=ServerMetrics)
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ def _request_serving(request: Request) -> RequestServing:
         models=state.models,
         cache_salt=tenant_salt(request.scope),
         deadline=None if timeout is None else time.monotonic() + timeout,
+        observe=state.metrics.observer(),
     )
     return RequestServing(state.host.engine(), context)
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from astrai_engine.config import Dtype, EngineConfig, KVDtype
+from astrai_engine.config import Activations, Dtype, EngineConfig, KVDtype, Quantization
 from astrai_engine.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,11 @@ class Settings(BaseSettings):
             the model's own.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
         dtype: of weights and activations.
+        quantization: of weights, on the CPU.
+        activations: what quantised weights are multiplied with.
+        num_threads: of the native CPU kernels.
         backend: attention backend. Checked here, read from the environment by astrai-kernels.
+        cache_dir: where compiled kernels are kept; read from the environment by astrai-kernels.
         max_batch_size: requests running at once.
         max_seq_len: tokens in a context.
         page_size: token slots in a page.
@@ -75,9 +79,13 @@ class Settings(BaseSettings):
     served_model_name: CommaSeparated = ()
     device: Annotated[str, AfterValidator(_device)] = "auto"
     dtype: Dtype = "auto"
+    quantization: Quantization = "auto"
+    activations: Activations = "int16"
+    num_threads: Count | None = None
     backend: Annotated[Literal["auto", "torch_native", "cuda", "cpu"], BeforeValidator(_lower)] = (
         "auto"
     )
+    cache_dir: str | None = None
     max_batch_size: Count = 32
     max_seq_len: Count | None = None
     page_size: Count = 16
@@ -99,6 +107,9 @@ class Settings(BaseSettings):
             device=self.device,
             dtype=self.dtype,
             kv_dtype=self.kv_dtype,
+            quantization=self.quantization,
+            activations=self.activations,
+            num_threads=self.num_threads,
             max_batch_size=self.max_batch_size,
             max_seq_len=self.max_seq_len,
             page_size=self.page_size,

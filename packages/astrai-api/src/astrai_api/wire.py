@@ -21,6 +21,8 @@ from pydantic_core.core_schema import CoreSchema
 
 T = TypeVar("T")
 
+_BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"}
+
 
 class _NullIsDefault:
     """Documents that null is accepted; :class:`WireModel` has dropped it before validation."""
@@ -37,6 +39,9 @@ def _a_number(value: Any) -> Any:
     return value
 
 
+NotEmpty = Field(json_schema_extra={"minItems": 1})
+"""Documents that a list needs an item; that is checked later, as it is no fault of form."""
+
 Nullable = Annotated[T, _NullIsDefault()]
 Int = Annotated[int, BeforeValidator(_a_number)]
 Float = Annotated[float, BeforeValidator(_a_number)]
@@ -44,10 +49,31 @@ Bool = StrictBool
 Int64 = Annotated[Int, Field(ge=-(2**63), le=2**63 - 1)]
 
 
+def _rename_bounds(schema: Any) -> None:
+    if isinstance(schema, dict):
+        for word in _BOUNDS.keys() & schema.keys():
+            schema[_BOUNDS[word]] = schema.pop(word)
+        for part in schema.values():
+            _rename_bounds(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            _rename_bounds(part)
+
+
 class WireModel(BaseModel):
     """A JSON object as clients send it."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Name bounds as JSON Schema does: behind a validator pydantic keeps its own words."""
+        schema = handler(core_schema)
+        for field in handler.resolve_ref_schema(schema)["properties"].values():
+            _rename_bounds(field)
+        return schema
 
     @model_validator(mode="before")
     @classmethod

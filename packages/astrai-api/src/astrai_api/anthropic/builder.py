@@ -4,12 +4,13 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from astrai_api.anthropic.answers import MessageAnswer
 from astrai_api.anthropic.messages import template_messages
 from astrai_api.anthropic.schemas import MessagesRequest
 from astrai_api.builder import Choice, RequestContext, ResponseBuilder, total_usage
 from astrai_api.client import EngineClient
 from astrai_api.errors import ApiError, anthropic_error, bad_request
-from astrai_api.sse import DONE, encode_event
+from astrai_api.sse import DONE, HOLE, EventTemplate, encode_event
 from astrai_api.stops import stop_strings
 from astrai_engine.events import Finished, FinishReason, TokenDelta, Usage
 from astrai_engine.request import GenerationRequest
@@ -20,10 +21,20 @@ _STOP_REASONS = {
     FinishReason.TOOL_CALLS: "tool_use",
 }
 
+_TEXT_DELTA = EventTemplate(
+    {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "text_delta", "text": HOLE},
+    },
+    "content_block_delta",
+)
+
 
 class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
     """Messages, whole or as events."""
 
+    answer = MessageAnswer
     ping: ClassVar[bytes] = encode_event({"type": "ping"}, "ping")
 
     def __init__(self, context: RequestContext | None = None) -> None:
@@ -73,8 +84,7 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
         """New text."""
         if not delta.text:
             return b""
-        text_delta = {"type": "text_delta", "text": delta.text}
-        return _event("content_block_delta", index=0, delta=text_delta)
+        return _TEXT_DELTA.fill(delta.text)
 
     def format_stream_end(self, choices: Sequence[Choice]) -> bytes:
         """The end of the block, the stop reason and the counts, and ``[DONE]``."""

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from astrai_api.served_models import DEFAULT_MODEL
-from astrai_api.wire import Bool, Float, Int, Nullable, WireModel
+from astrai_api.wire import Bool, Float, Int, NotEmpty, Nullable, WireModel
 
 
 class ContentBlock(WireModel):
@@ -34,7 +34,7 @@ class MessagesRequest(WireModel):
     """
 
     model: Nullable[str] = DEFAULT_MODEL
-    messages: list[AnthropicMessage]
+    messages: list[AnthropicMessage] = NotEmpty
     system: str | list[ContentBlock] | None = None
     max_tokens: Nullable[Annotated[Int, Field(ge=0)]] = 1024
     temperature: Nullable[Annotated[Float, Field(ge=0.0, le=2.0)]] = 1.0

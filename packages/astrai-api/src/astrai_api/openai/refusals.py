@@ -1,59 +1,107 @@
 """Known parameters that this server cannot honour: refused by name, never silently dropped."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from astrai_api.errors import bad_request
+from astrai_api.openai.completion_schemas import CompletionRequest
+from astrai_api.openai.response_schemas import ResponsesRequest
+from astrai_api.openai.sampling import SamplingRequest
 from astrai_api.openai.schemas import ChatCompletionRequest
 
-_CANNOT_HONOUR: dict[str, Callable[[Any], bool]] = {
-    "audio": bool,
-    "function_call": lambda value: value not in ("auto", "none"),
-    "functions": bool,
+Asks = Callable[[Any], bool]
+"""Whether a value of a field asks for something."""
+
+_ANYWHERE: dict[str, Asks] = {
     "grammar": bool,
     "json_schema": bool,
-    "modalities": lambda value: value != ["text"],
-    "moderation": bool,
     "prompt_logprobs": bool,
     "structured_outputs": bool,
     "use_beam_search": bool,
+}
+_CHAT: dict[str, Asks] = {
+    "audio": bool,
+    "function_call": lambda value: value not in ("auto", "none"),
+    "functions": bool,
+    "modalities": lambda value: value != ["text"],
+    "moderation": bool,
     "web_search_options": lambda value: value is not None,
 }
-"""Undeclared field to whether a value of it asks for something."""
+_COMPLETIONS: dict[str, Asks] = {
+    "response_format": lambda value: value != {"type": "text"},
+    "suffix": bool,
+}
+_RESPONSES: dict[str, Asks] = {
+    "background": bool,
+    "conversation": bool,
+    "moderation": bool,
+    "previous_response_id": bool,
+    "prompt": bool,
+}
 
 
-def check_supported(request: ChatCompletionRequest) -> None:
-    """Refuse what would change the answer and is not implemented.
+def check_chat(request: ChatCompletionRequest) -> None:
+    """Refuse what would change a chat's answer and is not implemented.
 
     Raises:
         ApiError: 400, naming the parameter.
     """
+    _check_undeclared(request, _CHAT)
+    _check_tools(bool(request.tools), request.tool_choice)
+    _check_format(request.response_format, "response_format")
+
+
+def check_completion(request: CompletionRequest) -> None:
+    """Refuse what would change a completion and is not implemented.
+
+    Raises:
+        ApiError: 400, naming the parameter.
+    """
+    _check_undeclared(request, _COMPLETIONS)
+    if request.best_of not in (None, request.n):
+        raise bad_request(
+            f"best_of must be equal to n, which is {request.n}: this server returns all it makes.",
+            param="best_of",
+        )
+
+
+def check_response(request: ResponsesRequest) -> None:
+    """Refuse what would change a response and is not implemented.
+
+    Tools that are not functions are for the provider's own servers: agents list them as a matter
+    of course, so they are left out.
+
+    Raises:
+        ApiError: 400, naming the parameter.
+    """
+    _check_undeclared(request, _RESPONSES)
+    _check_tools(bool(request.function_tools), request.tool_choice)
+    _check_format(request.text.get("format"), "text.format")
+
+
+def _check_undeclared(request: SamplingRequest, cannot_honour: Mapping[str, Asks]) -> None:
     for name, value in (request.model_extra or {}).items():
-        asks = bool if name.startswith("guided_") else _CANNOT_HONOUR.get(name)
+        asks = bool if name.startswith("guided_") else {**_ANYWHERE, **cannot_honour}.get(name)
         if asks is not None and asks(value):
             raise bad_request(f"{name} is not supported by this server.", param=name)
-    _check_tools(request)
-    _check_response_format(request)
 
 
-def _check_tools(request: ChatCompletionRequest) -> None:
-    choice = request.tool_choice
+def _check_tools(has_tools: bool, choice: str | Mapping[str, Any]) -> None:
     if choice == "none":
         return
-    if request.tools:
+    if has_tools:
         raise bad_request(
             'tools are not supported by this server yet; leave them out, or send "tool_choice": '
             '"none" to get text.',
             param="tools",
         )
-    if choice is not None and choice != "auto":
+    if choice != "auto":
         raise bad_request("tool_choice asks for a tool, but tools has none.", param="tool_choice")
 
 
-def _check_response_format(request: ChatCompletionRequest) -> None:
-    if request.response_format is not None and request.response_format.get("type") != "text":
-        kind = request.response_format.get("type")
+def _check_format(given: Any, param: str) -> None:
+    kind = given.get("type") if isinstance(given, Mapping) else given
+    if given is not None and kind != "text":
         raise bad_request(
-            f"response_format of type {kind!r} is not supported by this server; use 'text'.",
-            param="response_format",
+            f"{param} of type {kind!r} is not supported by this server; use 'text'.", param=param
         )

@@ -1,17 +1,19 @@
-"""Request models of the OpenAI protocol."""
+"""Request models of chat completions."""
 
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from astrai_api.served_models import DEFAULT_MODEL
-from astrai_api.wire import Bool, Float, Int, Int64, Nullable, WireModel
+from astrai_api.openai.sampling import (
+    DEFAULT_MAX_TOKENS,
+    SamplingRequest,
+    StreamOptions,
+    TokenLimit,
+)
+from astrai_api.wire import Bool, Int, NotEmpty, Nullable, WireModel
 from astrai_engine.request import MAX_CHOICES, MAX_TOP_LOGPROBS
 
 Role = Literal["developer", "system", "user", "assistant", "tool", "function"]
-Penalty = Annotated[Float, Field(ge=-2.0, le=2.0)]
-Bias = Annotated[Float, Field(ge=-100.0, le=100.0)]
-TokenLimit = Annotated[Int, Field(ge=1)]
 
 
 class ContentPart(WireModel):
@@ -69,45 +71,22 @@ class ToolDef(WireModel):
     function: FunctionDefinition | None = None
 
 
-class StreamOptions(WireModel):
-    """What a stream carries besides text."""
-
-    include_usage: Nullable[Bool] = False
-
-
-class ChatCompletionRequest(WireModel):
+class ChatCompletionRequest(SamplingRequest):
     """Body of ``POST /v1/chat/completions``.
 
     Fields that are not declared are ignored, save those in ``astrai_api.openai.refusals``.
     """
 
-    model: Nullable[str] = DEFAULT_MODEL
-    messages: list[ChatMessage]
-    temperature: Nullable[Annotated[Float, Field(ge=0.0, le=2.0)]] = 1.0
-    top_p: Nullable[Annotated[Float, Field(ge=0.0, le=1.0)]] = 1.0
-    top_k: Nullable[Annotated[Int, Field(ge=-1)]] = 50
-    min_p: Nullable[Annotated[Float, Field(ge=0.0, le=1.0)]] = 0.0
-    max_tokens: Nullable[TokenLimit] = 2048
+    messages: list[ChatMessage] = NotEmpty
+    max_tokens: Nullable[TokenLimit] = DEFAULT_MAX_TOKENS
     max_completion_tokens: TokenLimit | None = None
-    min_tokens: Nullable[Annotated[Int, Field(ge=0)]] = 0
-    stream: Nullable[Bool] = False
     stream_options: Nullable[StreamOptions] = StreamOptions()
-    stop: str | list[Any] | None = None
-    stop_token_ids: Nullable[list[Int]] = Field(default_factory=list)
-    ignore_eos: Nullable[Bool] = False
     n: Nullable[Annotated[Int, Field(ge=1, le=MAX_CHOICES)]] = 1
-    presence_penalty: Nullable[Penalty] = 0.0
-    frequency_penalty: Nullable[Penalty] = 0.0
-    repetition_penalty: Nullable[Annotated[Float, Field(gt=0.0)]] = 1.0
-    logit_bias: Nullable[dict[int, Bias]] = Field(default_factory=dict)
     logprobs: Nullable[Bool] = False
     top_logprobs: Nullable[Annotated[Int, Field(ge=0, le=MAX_TOP_LOGPROBS)]] = 0
-    seed: Int64 | None = None
-    user: str | None = None
     tools: Nullable[list[ToolDef]] = Field(default_factory=list)
     tool_choice: Nullable[str | dict[str, Any]] = "auto"
     response_format: dict[str, Any] | None = None
-    cache_salt: str | None = None
     chat_template_kwargs: Nullable[dict[str, Any]] = Field(default_factory=dict)
 
     @property
