@@ -57,5 +57,5 @@ def streamed_text(event):
 
 
 def test_the_log_says_where_to_point_a_client(server):
-    for expected in (server.url, "SmolLM2-135M-Instruct", "cpu", "torch_native", "32,768"):
+    for expected in (server.url, "SmolLM2-135M-Instruct", "cpu", "backend", "32,768"):
         assert expected in server.log, server.log
