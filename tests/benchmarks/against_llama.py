@@ -129,7 +129,7 @@ def main() -> None:
     ours: dict[str, list[float]] = {}
     theirs: dict[str, list[float]] = {}
     runner.decode(1)
-    print(f"load before: {os.getloadavg()}")
+    print(f"load before: {os.getloadavg()}", flush=True)
     for _ in range(arguments.rounds):
         for entry in llama(
             arguments.llama, peer, arguments.threads, NUM_PROMPT, ",".join(map(str, STREAMS))

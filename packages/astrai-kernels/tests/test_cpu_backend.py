@@ -1,3 +1,5 @@
+"""The native CPU backend serves any step, and a request alike in any batch."""
+
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor

@@ -1,3 +1,5 @@
+"""The native kernels are compiled once for a machine, or say why they cannot be."""
+
 import os
 import stat
 import subprocess

@@ -1,3 +1,5 @@
+"""Packed weights serve every phase with the values they were made of."""
+
 import numpy as np
 import pytest
 import torch

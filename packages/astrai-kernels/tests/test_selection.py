@@ -24,7 +24,7 @@ def no_backend_in_environment(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_kernels")
-def test_automatic_selection_without_kernels_is_torch_and_says_why():
+def test_automatic_selection_is_torch_and_says_why():
     selection = select_backend("cpu")
     assert isinstance(selection.backend, TorchNativeBackend)
     assert selection.name == "torch_native"

@@ -29,6 +29,7 @@ MODULES = ("allocator", "free_runs", "prefix_cache", "shared_pages")
 # The nearest tests first, as the first failure ends a run.
 WIDER_TESTS = ("pool", "offload", "testing", "state_machine")
 MAX_CPU_SECONDS = 40  # the unchanged code takes a third of that
+MAX_BYTES = 4 * 2**30
 
 OPPOSITES = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
@@ -164,6 +165,7 @@ def survives(mutant: Mutant) -> bool:
     if child == 0:
         signal.signal(signal.SIGXCPU, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS))
+        resource.setrlimit(resource.RLIMIT_DATA, (MAX_BYTES, MAX_BYTES))
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, 1)
         os.dup2(silence, 2)

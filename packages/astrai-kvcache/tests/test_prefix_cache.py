@@ -94,6 +94,14 @@ def test_recording_again_changes_nothing():
     assert cache.lookup([1, 2]) == [0, 1]
 
 
+def test_recording_a_page_in_the_middle_again_keeps_what_hangs_below():
+    cache = PrefixCache(1)
+    for _ in range(2):
+        for logical in (2, 1, 0) if len(cache) else (0, 1, 2):
+            cache.record(logical, [1, 2, 3], logical)
+    assert cache.lookup([1, 2, 3]) == [0, 1, 2]
+
+
 def test_a_page_with_new_content_loses_the_old_and_what_hung_below():
     cache = PrefixCache(1)
     for logical in range(3):

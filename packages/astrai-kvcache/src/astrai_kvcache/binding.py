@@ -25,6 +25,7 @@ class _BoundStep:
         workspace: the buffers.
         tasks: in batch order.
         lengths: of the tasks.
+        max_len: the largest of them.
         rows: ``req_pool_indices[:batch]``.
         seq_lens: ``seq_lens[:batch]``.
         kv_indptr: ``kv_indptr[: batch + 1]``.
@@ -37,6 +38,7 @@ class _BoundStep:
     workspace: BindBuffers
     tasks: list[Task]
     lengths: list[int]
+    max_len: int
     rows: Tensor
     seq_lens: Tensor
     kv_indptr: Tensor
@@ -57,6 +59,7 @@ class _BoundStep:
     def advance(self, lengths: list[int]) -> None:
         """Become the decode step one token further, in place."""
         self.lengths = lengths
+        self.max_len += 1
         self.seq_lens.add_(1)
         self.kv_indptr.add_(self.growth)
         self.places = self.places + 1  # may have been made in inference mode
@@ -192,8 +195,9 @@ class StepBinder:
         qo_indptr = workspace.qo_indptr[: batch + 1].copy_(qo)
         places = self._places(rows, seq_lens, qo_indptr, sum(q_lens))
         growth = workspace.inc[: batch + 1]
+        longest = max(lengths, default=0)
         return _BoundStep(
-            workspace, tasks, lengths, rows, seq_lens, kv_indptr, qo_indptr, growth, places
+            workspace, tasks, lengths, longest, rows, seq_lens, kv_indptr, qo_indptr, growth, places
         )
 
     def _places(self, rows: Tensor, seq_lens: Tensor, qo_indptr: Tensor, num_new: int) -> Tensor:
@@ -212,7 +216,7 @@ class StepBinder:
             req_pool_indices=step.rows,
             seq_lens=step.seq_lens,
             out_cache_loc=slots,
-            max_len=max(step.lengths, default=0),
+            max_len=step.max_len,
             kv_indptr=step.kv_indptr,
             qo_indptr=qo_indptr,
         )
