@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -87,6 +88,40 @@ def soak(session: nox.Session) -> None:
     """Long random loads."""
     sync(session, "--package", "astrai-engine", "--group", "test")
     session.run("pytest", "-m", "soak", "-s", "packages/astrai-engine/tests", *session.posargs)
+
+
+@nox.session
+def schemathesis(session: nox.Session) -> None:
+    """The OpenAPI document against a server on the fake engine, for ten minutes."""
+    sync(session, "--package", "astrai-api", "--group", "fuzz")
+    url = "http://127.0.0.1:8018"
+    python = str(Path(session.bin) / "python")
+    server = subprocess.Popen([python, "-m", "astrai_api.testing", "--port", "8018"])
+    try:
+        session.run(
+            "schemathesis", "run", f"{url}/openapi.json", "--wait-for-schema", "30",
+            "--max-time", "600", "--continue-on-failure", "--request-timeout", "20",
+            # Some requests fit the schema and are refused on purpose, with a sentence.
+            "--exclude-checks", "positive_data_acceptance", *session.posargs,
+        )  # fmt: skip
+    finally:
+        server.terminate()
+
+
+@nox.session
+def mutants(session: nox.Session) -> None:
+    """Change the cache's bookkeeping in small ways: the tests have to notice."""
+    sync(session, "--package", "astrai-kvcache", "--group", "test")
+    modules = session.posargs or ["allocator", "free_runs", "prefix_cache", "shared_pages"]
+    session.run("python", "packages/astrai-kvcache/tests/mutants.py", *modules)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Benchmarks of the engine on the embedded model; quiet machines only."""
+    sync(session, "--package", "astrai-engine", "--group", "test")
+    for name in ("step_overhead", "stream_gap"):
+        session.run("python", f"packages/astrai-engine/benchmarks/{name}.py")
 
 
 @nox.session

@@ -97,12 +97,15 @@ def client(port, path, num_streams, results):
     while selector.get_map():
         for key, _ in selector.select():
             data = key.fileobj.recv(65536)
-            received.append((time.monotonic_ns(), data))
+            received.append((time.monotonic_ns(), key.fd, data))
             if not data:
                 selector.unregister(key.fileobj)
                 key.fileobj.close()
-    made = [(at, part) for at, data in received for part in data.split(MARK)[1:]]
-    results.put([(at - int(part.partition(b";")[0])) / 1e6 for at, part in made])
+    first_seen = {}  # the last events of a response repeat its whole text
+    for at, stream, data in received:
+        for part in data.split(MARK)[1:]:
+            first_seen.setdefault((stream, int(part.partition(b";")[0])), at)
+    results.put([(at - made) / 1e6 for (_, made), at in first_seen.items()])
 
 
 def measure(path, options):

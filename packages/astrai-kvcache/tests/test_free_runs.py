@@ -48,6 +48,15 @@ def test_new_tasks_start_in_the_middle_of_the_room_so_that_all_can_grow():
     assert runs.runs() == [(10, 50), (60, 100)]
 
 
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_a_run_without_room_to_spare_is_taken_from_its_start(count):
+    runs = FreeRuns(12)
+    runs.take(12, after=None)
+    for page in (1, 2, 3, 6, 7, 8, 9):
+        runs.add(page)
+    assert runs.take(count, after=None) == [6, 7, 8, 9, 2][:count]
+
+
 def test_largest_runs_first_keeps_the_pieces_few():
     runs = FreeRuns(10)
     runs.take(10, after=None)

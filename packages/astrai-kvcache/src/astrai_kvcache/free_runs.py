@@ -70,8 +70,8 @@ class FreeRuns:
             start, end = self._pop(self._filled.bit_length() - 1)
             # Out of the middle, so that the task before this run and the one that takes it can
             # both grow in place. Nobody is before page 0.
-            spare = max(end - start - wanted, 0)
-            taken.extend(self._cut(start, end, spare // 2 if start else 0, wanted))
+            skip = max((end - start - wanted) // 2, 0) if start else 0
+            taken.extend(self._cut(start, end, skip, wanted))
         return taken
 
     def _add_run(self, start: int, end: int) -> None:
