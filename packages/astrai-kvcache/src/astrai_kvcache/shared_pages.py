@@ -149,11 +149,11 @@ class SharedPages:
 
     def deliver_events(self) -> None:
         """Call ``on_event`` with what has happened since the last time."""
-        if self._on_event is None:
-            return
-        events, self._events = self._events, []
-        for event in events:
-            self._on_event(event)
+        if self._events:
+            assert self._on_event is not None  # for whom they were noted
+            events, self._events = self._events, []
+            for event in events:
+                self._on_event(event)
 
     def _evict(self, page: int) -> None:
         assert self.prefix is not None
