@@ -113,7 +113,9 @@ def mutants(session: nox.Session) -> None:
     """Change the cache's bookkeeping in small ways: the tests have to notice."""
     sync(session, "--package", "astrai-kvcache", "--group", "test")
     modules = session.posargs or ["allocator", "free_runs", "prefix_cache", "shared_pages"]
-    session.run("python", "packages/astrai-kvcache/tests/mutants.py", *modules)
+    session.run(
+        "python", "packages/astrai-kvcache/tests/mutants.py", *modules, env={"OMP_NUM_THREADS": "1"}
+    )
 
 
 @nox.session
