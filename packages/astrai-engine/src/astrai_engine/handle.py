@@ -28,6 +28,11 @@ class RequestHandle(ABC):
         self.num_prompt_tokens = num_prompt_tokens
         self._num_open = num_choices
         self._abort = abort
+        self._open()
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Make the queue that events wait in."""
 
     @property
     @abstractmethod
@@ -51,17 +56,7 @@ class RequestHandle(ABC):
 class SyncRequestHandle(RequestHandle):
     """Iterates over the events of a request, blocking until each one is there."""
 
-    def __init__(
-        self,
-        request_id: str,
-        *,
-        num_prompt_tokens: int,
-        num_choices: int,
-        abort: Callable[[str], None],
-    ) -> None:
-        super().__init__(
-            request_id, num_prompt_tokens=num_prompt_tokens, num_choices=num_choices, abort=abort
-        )
+    def _open(self) -> None:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
 
     @property
@@ -82,17 +77,7 @@ class SyncRequestHandle(RequestHandle):
 class AsyncRequestHandle(RequestHandle):
     """Iterates over the events of a request on the asyncio loop that submitted it."""
 
-    def __init__(
-        self,
-        request_id: str,
-        *,
-        num_prompt_tokens: int,
-        num_choices: int,
-        abort: Callable[[str], None],
-    ) -> None:
-        super().__init__(
-            request_id, num_prompt_tokens=num_prompt_tokens, num_choices=num_choices, abort=abort
-        )
+    def _open(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
 
