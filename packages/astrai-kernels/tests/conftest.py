@@ -31,12 +31,27 @@ def load(portable):
 @pytest.fixture(params=["native", "portable"])
 def kernels(request, monkeypatch):
     """The compiled kernels, for this machine's instruction set and for none, on two threads."""
-    loaded = load(request.param == "portable")
+    return use_kernels(request.param, monkeypatch)
+
+
+def use_kernels(kind, monkeypatch):
+    """Let this test run on the native or the portable kernels, whatever the process loaded."""
+    loaded = load(kind == "portable")
     if isinstance(loaded, NativeUnavailableError):
         pytest.skip(str(loaded))
     loaded.set_num_threads(2)
     monkeypatch.setattr(library, "_loaded", loaded)
     return loaded
+
+
+@pytest.fixture(params=["native", "portable", "torch"])
+def implementation(request, monkeypatch):
+    """Each implementation of an op that chooses by what is loaded."""
+    if request.param == "torch":
+        monkeypatch.setattr(library, "_loaded", None)
+    else:
+        use_kernels(request.param, monkeypatch)
+    return request.param
 
 
 @pytest.fixture

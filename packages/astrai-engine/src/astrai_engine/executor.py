@@ -57,6 +57,7 @@ class ModelExecutor:
         self._workspace = workspace
         self._sampler = sampler
         self._masks = masks
+        self._backends: dict[BackendChoice | None, AttentionBackend] = {}
 
     def close(self) -> None:
         """End the threads that help a step."""
@@ -96,7 +97,7 @@ class ModelExecutor:
         cache = self._pool.bind_tasks(
             [item.sequence.task_id for item in batch], self._workspace, q_lens=step.num_tokens
         )
-        backend = select_backend(device, choice=choice).backend
+        backend = self._backend(choice)
         input_ids, positions = self._workspace.load_tokens(step.token_ids, step.position_ids)
         rows = torch.tensor(step.sampling_rows + step.scored_rows, dtype=torch.long, device=device)
         masks = self._masks.start([sequence.constraint for sequence in step.sampling])
@@ -109,6 +110,14 @@ class ModelExecutor:
         tokens = self._sampler.sample(logits[:num_sampling], step.sampling, allowed)
         stopwatch.lap("sample")
         return {s.task_id: token for s, token in zip(step.sampling, tokens, strict=True)}
+
+    def _backend(self, choice: BackendChoice | None) -> AttentionBackend:
+        """The backend for a choice, selected the first time it is asked for."""
+        backend = self._backends.get(choice)
+        if backend is None:
+            selection = select_backend(self._workspace.device, choice=choice)
+            backend = self._backends[choice] = selection.backend
+        return backend
 
 
 def _score(spans: list[ScoredSpan], logits: Tensor) -> None:

@@ -79,8 +79,9 @@ class Generation:
         sequence = self.sequence
         sequence.token_ids.append(token_id)
         self._unsent_ids.append(token_id)
+        num_generated = sequence.num_generated
         has_grammar = sequence.constraint is not None
-        may_stop = has_grammar or sequence.num_generated >= sequence.request.min_tokens
+        may_stop = has_grammar or num_generated >= sequence.request.min_tokens
         if may_stop and token_id in self._end_ids:
             return self._end(FinishReason.STOP)
         entry = self._entry(token_id, logprobs) if logprobs else None
@@ -91,7 +92,7 @@ class Generation:
             sequence.constraint.consume(token_id)
             if sequence.constraint.is_complete:
                 return self._end(FinishReason.STOP)
-        if sequence.num_generated >= sequence.max_tokens:
+        if num_generated >= sequence.max_tokens:
             return self._end(FinishReason.LENGTH)
         return None
 

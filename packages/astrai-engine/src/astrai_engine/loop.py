@@ -175,16 +175,17 @@ class InferenceScheduler:
         outcomes = [(item, next(tokens) if item.samples else None) for item in batch]
         healthy = [item for item, token in outcomes if token is None or token.error is None]
         self._scheduler.commit(healthy)
+        num_tokens = 0
         for item, token in outcomes:
             if token is not None:
-                self._advance(self._generations[item.sequence.task_id], token)
+                num_tokens += self._advance(self._generations[item.sequence.task_id], token)
+        self.counters.note_step(num_tokens)
 
     def _observe(self, batch: list[ScheduledSequence], stopwatch: Stopwatch) -> None:
         """Let the chunk budget, the counters and the trace learn from a step."""
         scheduler = self._scheduler
         num_decoding = sum(item.is_decode for item in batch)
         num_prompt_tokens = sum(item.num_tokens for item in batch) - num_decoding
-        self.counters.steps += 1
         if scheduler.chunk_budget is not None:
             scheduler.chunk_budget.observe(num_decoding, num_prompt_tokens, stopwatch.seconds)
         if self.trace is not None:
@@ -201,23 +202,26 @@ class InferenceScheduler:
                 )
             )
 
-    def _advance(self, generation: Generation, token: SampledToken) -> None:
+    def _advance(self, generation: Generation, token: SampledToken) -> int:
+        """Give a sampling outcome to its choice; gives the number of tokens added to it."""
         if token.error is not None:
             self._fail(generation, GenerationError(token.error))
-            return
+            return 0
         scores = generation.take_prompt_logprobs()
         if scores is not None:
             self._outbox.add(generation.sink, scores)
         if generation.sequence.max_tokens == 0:
             self._finish(generation, Ending(FinishReason.LENGTH))
-            return
+            return 0
         ending = generation.push(token.token_id, token.logprobs)
-        self.counters.note_token(generation.sequence)
+        if generation.sequence.num_generated == 1:
+            self.counters.note_first_token(generation.sequence)
         delta = generation.take_delta()
         if delta is not None:
             self._outbox.add(generation.sink, delta)
         if ending is not None:
             self._finish(generation, ending)
+        return 1
 
     def _add(self, generations: list[Generation]) -> None:
         for generation in generations:

@@ -38,18 +38,21 @@ class EngineCounters:
     first_tokens: int = 0
     first_token_seconds: float = 0.0
     seconds_per_request: float = 1.0
-    _recent: deque[float] = field(default_factory=deque)
+    _recent: deque[tuple[float, int]] = field(default_factory=deque)
 
-    def note_token(self, sequence: Sequence) -> None:
-        """Count a generated token."""
+    def note_step(self, num_tokens: int) -> None:
+        """Count a forward pass and the tokens it generated."""
         now = monotonic()
-        self.generated_tokens += 1
-        self._recent.append(now)
-        while self._recent[0] < now - _RATE_SECONDS:
+        self.steps += 1
+        self.generated_tokens += num_tokens
+        self._recent.append((now, num_tokens))
+        while self._recent[0][0] < now - _RATE_SECONDS:
             self._recent.popleft()
-        if sequence.num_generated == 1:
-            self.first_tokens += 1
-            self.first_token_seconds += now - sequence.submitted_at
+
+    def note_first_token(self, sequence: Sequence) -> None:
+        """Count the time a choice waited for its first token."""
+        self.first_tokens += 1
+        self.first_token_seconds += monotonic() - sequence.submitted_at
 
     def note_finished(self, reason: FinishReason, sequence: Sequence, seconds: float) -> None:
         """Count a choice that ended ``seconds`` after it was submitted."""
@@ -63,4 +66,5 @@ class EngineCounters:
     def tokens_per_second(self) -> float:
         """Tokens generated in the last ten seconds, a second."""
         horizon = monotonic() - _RATE_SECONDS
-        return sum(at >= horizon for at in list(self._recent)) / _RATE_SECONDS
+        recent = list(self._recent)
+        return sum(num_tokens for at, num_tokens in recent if at >= horizon) / _RATE_SECONDS

@@ -45,6 +45,8 @@ class StopStrings:
             The text that became final; once a stop matches, the text before it. Text after a
             match is dropped.
         """
+        if not self._stops:
+            return StopMatch(text, None)
         if self.matched is not None:
             return StopMatch("", self.matched)
         self._held += text
@@ -68,8 +70,6 @@ class StopStrings:
 
     def _first_open(self) -> int:
         """Where the longest tail begins that a stop string starts with."""
-        if not self._stops:
-            return len(self._held)
         earliest = max(0, len(self._held) - len(self._stops[-1]) + 1)
         for at in range(earliest, len(self._held)):
             tail = self._held[at:]

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from astrai_engine.request import GenerationRequest
-from astrai_engine.sampling.draw import draw, uniform
-from astrai_engine.sampling.largest import largest
+from astrai_engine.sampling.draw import draw, uniforms
 from astrai_engine.sampling.logprobs import RawDistribution, RowLogprobs
 from astrai_engine.sampling.penalties import apply_penalties, changes_logits
 from astrai_engine.sampling.strategies import MIN_TEMPERATURE, TopPStrategy
 from astrai_engine.sequence import Sequence
+from astrai_kernels.ops import largest
 
 MAX_CANDIDATES = 1024
 """Largest top-k that is served from candidates."""
@@ -69,7 +69,7 @@ class Sampler:
         }
         raw = RawDistribution(logits, asked) if asked else None
         for row, sequence in enumerate(sequences):
-            self._change_logits(logits[row], sequence)
+            self._change_logits(logits, row, sequence)
         if allowed is not None:
             logits.masked_fill_(~allowed.to(logits.device), -torch.inf)
         best_values, token_ids = _choose(logits, list(sequences))
@@ -77,13 +77,14 @@ class Sampler:
             _outcome(row, token_ids[row], best_values[row], raw) for row in range(len(sequences))
         ]
 
-    def _change_logits(self, logits: Tensor, sequence: Sequence) -> None:
+    def _change_logits(self, logits: Tensor, row: int, sequence: Sequence) -> None:
         request = sequence.request
         if changes_logits(request):
-            apply_penalties(logits, request, sequence.token_ids, sequence.num_prompt_tokens)
+            apply_penalties(logits[row], request, sequence.token_ids, sequence.num_prompt_tokens)
         if sequence.num_generated < request.min_tokens and request.grammar is None:
             banned = [*self._eos_token_ids, *request.stop_token_ids]
-            logits[torch.tensor(banned, dtype=torch.long, device=logits.device)] = -torch.inf
+            ids = torch.tensor(banned, dtype=torch.long, device=logits.device)
+            logits[row, ids] = -torch.inf
 
 
 def is_greedy(request: GenerationRequest) -> bool:
@@ -142,13 +143,16 @@ def _likeliest(logits: Tensor, sequences: list[Sequence]) -> tuple[Tensor, Tenso
 
 def _from_candidates(logits: Tensor, sequences: list[Sequence]) -> tuple[Tensor, Tensor]:
     """Rows with a small top-k: everything happens on ``[rows, max top_k]``, in float64."""
-    top_k = _column([s.request.top_k for s in sequences], logits.device).long()
-    values, ids = largest(logits, int(top_k.max()))
+    top_k = [s.request.top_k for s in sequences]
+    width = max(top_k)
+    values, ids = largest(logits, width)
     scaled = values.double() / _temperatures(sequences, logits.device)
-    beyond = torch.arange(values.shape[-1], device=logits.device) >= top_k
-    probs = scaled.masked_fill(beyond, -torch.inf).softmax(-1)
+    if min(top_k) < width:
+        columns = torch.arange(width, device=logits.device)
+        scaled.masked_fill_(columns >= _column(top_k, logits.device), -torch.inf)
     best = values[:, 0]
-    return best, torch.where(best.isfinite(), _pick(probs, ids, sequences), ids[:, 0])
+    picked = _pick(scaled.softmax(-1), ids, sequences)
+    return best, torch.where(best.isfinite(), picked, ids[:, 0])
 
 
 def _from_whole(logits: Tensor, sequences: list[Sequence]) -> tuple[Tensor, Tensor]:
@@ -216,10 +220,11 @@ def _from_all(logits: Tensor, sequences: list[Sequence]) -> Tensor:
 
 def _pick(probs: Tensor, ids: Tensor, sequences: list[Sequence]) -> Tensor:
     """Top-p, min-p and the draw on candidates in descending order."""
-    top_p = _column([s.request.top_p for s in sequences], probs.device)
-    min_p = _column([s.request.min_p for s in sequences], probs.device)
-    kept = TopPStrategy.kept(probs, top_p) & (probs >= min_p * probs[:, :1])
-    column = draw(probs * kept, _uniforms(sequences, probs.device))
+    if any(s.request.top_p < 1.0 or s.request.min_p > 0.0 for s in sequences):
+        top_p = _column([s.request.top_p for s in sequences], probs.device)
+        min_p = _column([s.request.min_p for s in sequences], probs.device)
+        probs = probs * (TopPStrategy.kept(probs, top_p) & (probs >= min_p * probs[:, :1]))
+    column = draw(probs, _uniforms(sequences, probs.device))
     return ids.gather(-1, column.unsqueeze(-1)).squeeze(-1)
 
 
@@ -232,5 +237,5 @@ def _temperatures(sequences: list[Sequence], device: torch.device) -> Tensor:
 
 
 def _uniforms(sequences: list[Sequence], device: torch.device) -> Tensor:
-    numbers = [uniform(s.seed, s.index, s.num_generated) for s in sequences]
-    return torch.tensor(numbers, dtype=torch.float64, device=device)
+    numbers = uniforms([(s.seed, s.index, s.num_generated) for s in sequences])
+    return torch.from_numpy(numbers).to(device)

@@ -63,6 +63,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "astrai_attend": (None, [POINTER(AttentionStruct)]),
     "astrai_slots_fit": (c_int32, [POINTER(AttentionStruct), c_int64]),
+    "astrai_largest": (None, [c_void_p, *[c_int64] * 4, c_void_p, c_void_p]),
 }
 
 
@@ -101,6 +102,7 @@ class CpuLibrary:
     linear: Any
     attend: Any
     slots_fit: Any
+    largest: Any
 
 
 # One library a process, as its thread pool is one.
@@ -127,6 +129,11 @@ def load_library() -> CpuLibrary:
         if isinstance(_loaded, NativeUnavailableError):
             raise _loaded
         return _loaded
+
+
+def loaded_library() -> CpuLibrary | None:
+    """The kernels if something has loaded them already; this never compiles anything."""
+    return _loaded if isinstance(_loaded, CpuLibrary) else None
 
 
 def unavailable_reason() -> str | None:

@@ -6,6 +6,7 @@ write, attention), `linear_residual` (output), `norm_gate_up` (norm, gate, up, S
 """
 
 from astrai_kernels.ops.embedding import Table, embedding
+from astrai_kernels.ops.largest import largest
 from astrai_kernels.ops.linear import linear, linear_residual, norm_linear
 from astrai_kernels.ops.mlp import norm_gate_up
 from astrai_kernels.ops.norm import rms_norm
@@ -16,6 +17,7 @@ __all__ = [
     "Table",
     "Weight",
     "embedding",
+    "largest",
     "linear",
     "linear_residual",
     "norm_gate_up",
