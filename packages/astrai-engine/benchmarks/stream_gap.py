@@ -43,7 +43,11 @@ class Stream:
 
 def measure(max_step_tokens: int | None, num_prompt_tokens: int):
     """Gaps of all streams as (time since the prompt came, seconds); and when the prompt ended."""
-    config = EngineConfig(max_step_tokens=max_step_tokens, max_batch_size=NUM_STREAMS + 1)
+    config = EngineConfig(
+        max_step_tokens=max_step_tokens,
+        max_batch_size=NUM_STREAMS + 1,
+        n_tokens=num_prompt_tokens + NUM_STREAMS * 2048,  # room for all: nobody is preempted
+    )
     with InferenceEngine(config=config) as engine:
         streams = [Stream(engine, i) for i in range(NUM_STREAMS)]
         while min(len(stream.times) for stream in streams) < LEAD_TOKENS:

@@ -22,7 +22,7 @@ def test_slower_decoding_leaves_room_for_larger_chunks():
 
 
 def test_mixed_steps_teach_the_cost_of_a_prompt_token():
-    budget = ChunkBudget(1000, min_tokens=1)
+    budget = ChunkBudget(1000, max_stretch=2.0)
     budget.observe(8, 0, 0.05)
     budget.observe(8, 25, 0.1)  # fifty milliseconds more for twenty-five tokens
     assert budget.tokens == 25

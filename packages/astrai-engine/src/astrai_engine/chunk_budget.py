@@ -13,11 +13,12 @@ class ChunkBudget:
 
     Args:
         max_tokens: never more than this.
-        min_tokens: never less, so that prompts always advance.
+        min_tokens: never less, so that prompts always advance. Not 1: a chunk of one token would
+            run as a decoding row, whose kernel rounds differently.
         max_stretch: how much longer than a decoding step a mixed one may take.
     """
 
-    def __init__(self, max_tokens: int, *, min_tokens: int = 16, max_stretch: float = 2.0) -> None:
+    def __init__(self, max_tokens: int, *, min_tokens: int = 2, max_stretch: float = 2.5) -> None:
         self._max_tokens = max_tokens
         self._min_tokens = min(min_tokens, max_tokens)
         self._max_stretch = max_stretch

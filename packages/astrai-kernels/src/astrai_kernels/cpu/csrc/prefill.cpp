@@ -75,21 +75,27 @@ struct Matrices {
 template <class T>
 void gather(const Paged<T>& cache, int64_t first, int lead, int count, int64_t head_dim,
             Matrices& m) {
-  for (int i = lead; i < count; ++i) {
-    const T *key = cache.key(first + i), *value = cache.value(first + i);
+  for (int i = 0; i < kBlockKeys; i += kLanes) {
+    const T* keys[kLanes];
+    for (int j = 0; j < kLanes; ++j) {
+      const bool is_there = i + j >= lead && i + j < count;
+      keys[j] = is_there ? cache.key(first + i + j) : nullptr;
+    }
     for (int64_t d = 0; d < head_dim; d += kLanes) {
-      const f32x8 elements = load(key + d);
-      for (int j = 0; j < kLanes; ++j) m.keys[(d + j) * kBlockKeys + i] = elements[j];
-      store(m.values + i * head_dim + d, load(value + d));
+      f32x8 square[kLanes];
+      for (int j = 0; j < kLanes; ++j) square[j] = keys[j] ? load(keys[j] + d) : splat(0.f);
+      transpose(square);
+      for (int j = 0; j < kLanes; ++j) store(m.keys + (d + j) * kBlockKeys + i, square[j]);
     }
   }
-  std::fill(m.values, m.values + lead * head_dim, 0.f);
-  std::fill(m.values + count * head_dim, m.values + kBlockKeys * head_dim, 0.f);
-  if (lead == 0 && count == kBlockKeys) return;
-  for (int64_t d = 0; d < head_dim; ++d) {
-    float* keys = m.keys + d * kBlockKeys;
-    std::fill(keys, keys + lead, 0.f);
-    std::fill(keys + count, keys + kBlockKeys, 0.f);
+  for (int i = 0; i < kBlockKeys; ++i) {
+    float* to = m.values + i * head_dim;
+    if (i < lead || i >= count) {
+      std::fill(to, to + head_dim, 0.f);
+      continue;
+    }
+    const T* value = cache.value(first + i);
+    for (int64_t d = 0; d < head_dim; d += kLanes) store(to + d, load(value + d));
   }
 }
 

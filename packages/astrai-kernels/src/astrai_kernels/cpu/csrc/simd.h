@@ -107,6 +107,33 @@ ASTRAI_INLINE f32x8 exp(f32x8 x) {
 
 ASTRAI_INLINE f32x8 silu(f32x8 x) { return x / (splat(1.f) + exp(-x)); }
 
+// Rows become columns.
+ASTRAI_INLINE void transpose(f32x8 (&rows)[kLanes]) {
+#if ASTRAI_AVX2
+  __m256 pairs[8], quads[8];
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+    pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4)
+    for (int j = 0; j < 2; ++j) {
+      quads[i + 2 * j] = _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], 0x44);
+      quads[i + 2 * j + 1] = _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], 0xee);
+    }
+  for (int i = 0; i < 4; ++i) {
+    rows[i] = _mm256_permute2f128_ps(quads[i], quads[i + 4], 0x20);
+    rows[i + 4] = _mm256_permute2f128_ps(quads[i], quads[i + 4], 0x31);
+  }
+#else
+  for (int i = 0; i < kLanes; ++i)
+    for (int j = 0; j < i; ++j) {
+      const float moved = rows[i][j];
+      rows[i][j] = rows[j][i];
+      rows[j][i] = moved;
+    }
+#endif
+}
+
 // Integers nearest to the lanes, halves to even.
 ASTRAI_INLINE i32x8 round_to_int(f32x8 v) {
 #if ASTRAI_AVX2
