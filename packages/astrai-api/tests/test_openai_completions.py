@@ -6,7 +6,7 @@ import pytest
 
 from astrai_api.testing import DEFAULT_TEXT, FakeEngine, FakeInfo, Gate, Reply
 from astrai_engine.errors import GenerationError, QueueFullError
-from astrai_engine.events import TokenDelta, TokenLogprob, TopLogprob, Usage
+from astrai_engine.events import Finished, FinishReason, TokenDelta, TokenLogprob, TopLogprob, Usage
 
 URL = "/v1/completions"
 
@@ -190,12 +190,13 @@ class TestEcho:
             assert logprobs_of(chunks, choice["index"]) == choice["logprobs"]
 
     async def test_every_generated_token_has_an_entry(self, connect, parse_sse):
-        """Evaluation harnesses take all but the last entry for the prompt's."""
+        """Evaluation harnesses take all but the last entry for the prompt's: here, the end's."""
         fields = {"echo": True, "logprobs": 1, "max_tokens": 1}
         client = connect(FakeEngine(default=""))
         choice = (await post(client, **fields)).json()["choices"][0]
         assert choice["logprobs"]["tokens"] == ["one", " two", ""]
-        assert choice["logprobs"]["token_logprobs"] == [None, -0.5, None]
+        assert choice["logprobs"]["token_logprobs"] == [None, -0.5, -0.5]
+        assert choice["logprobs"]["text_offset"] == [0, 3, 7]
         response = await post(client, **fields, stream=True)
         chunks = [json.loads(data) for _, data in parse_sse(response.content)[:-1]]
         assert logprobs_of(chunks) == choice["logprobs"]
@@ -229,7 +230,8 @@ class TestLogprobs:
         top = (TopLogprob(1, "a", b"a", -0.1), TopLogprob(2, "b", b"b", -2.0))
         entry = TokenLogprob(3, "c", b"c", -3.0, top)
         delta = TokenDelta("c", (3,), Usage(2, 0, 1), logprobs=(entry,))
-        response = await post(connect(FakeEngine.scripted(Reply(delta))), logprobs=2)
+        end = Finished(FinishReason.LENGTH, Usage(2, 0, 1))
+        response = await post(connect(FakeEngine.scripted(Reply(delta, end))), logprobs=2)
         logprobs = response.json()["choices"][0]["logprobs"]
         assert logprobs["top_logprobs"] == [{"a": -0.1, "b": -2.0, "c": -3.0}]
 
@@ -242,7 +244,8 @@ class TestLogprobs:
             TokenLogprob(4, "!", b"!", -1.0, ()),
         )
         delta = TokenDelta("你!", (1, 3, 4), Usage(2, 0, 3), logprobs=halves)
-        response = await post(connect(FakeEngine.scripted(Reply(delta))), logprobs=2)
+        end = Finished(FinishReason.LENGTH, Usage(2, 0, 3))
+        response = await post(connect(FakeEngine.scripted(Reply(delta, end))), logprobs=2)
         assert response.json()["choices"][0]["logprobs"] == {
             "tokens": ["bytes:\\xe4", "bytes:\\xbd\\xa0", "!"],
             "token_logprobs": [-0.1, -9999.0, -1.0],
@@ -258,6 +261,27 @@ class TestLogprobs:
         whole = (await post(client, logprobs=3, max_tokens=4)).json()["choices"][0]
         assert logprobs_of(await stream(logprobs=3, max_tokens=4)) == whole["logprobs"]
         assert whole["logprobs"]["text_offset"] == [0, 4, 9, 11]
+
+    async def test_control_tokens_count_here_and_not_in_a_chat(self, connect):
+        """Harnesses count entries; a chat has those of its text."""
+        control, word, end = (
+            TokenLogprob(1, "<|tool|>", b"", -0.5),
+            TokenLogprob(2, "a", b"a", -1.0),
+            TokenLogprob(3, "<|end|>", b"", -2.0),
+        )
+        usage = Usage(2, 0, 3)
+        script = (
+            TokenDelta("a", (1, 2), usage, logprobs=(control, word)),
+            Finished(FinishReason.STOP, usage, logprobs=(end,)),
+        )
+        client = connect(FakeEngine.scripted(Reply(*script), Reply(*script)))
+        choice = (await post(client, logprobs=0)).json()["choices"][0]
+        assert choice["logprobs"]["tokens"] == ["<|tool|>", "a", "<|end|>"]
+        assert choice["logprobs"]["token_logprobs"] == [-0.5, -1.0, -2.0]
+        assert choice["logprobs"]["text_offset"] == [0, 0, 1]
+        chat = {"messages": [{"role": "user", "content": "x"}], "logprobs": True}
+        choice = (await client.post("/v1/chat/completions", json=chat)).json()["choices"][0]
+        assert [entry["token"] for entry in choice["logprobs"]["content"]] == ["a"]
 
     async def test_none_unless_asked_for(self, client, engine):
         await post(client)

@@ -217,17 +217,28 @@ def test_a_forced_token_and_logprobs(engine):
 
 
 def test_logprobs_with_a_control_token_forced(engine):
-    """B094: it ends the text, and has no entry."""
+    """B094: it has no text, and an entry; ending by itself or being one like the others."""
     request = GenerationRequest(
         prompt="x", logit_bias={256: 100.0}, logprobs=True, top_logprobs=3, max_tokens=5
     )
     (event,) = list(engine.submit(request))
     assert event.reason is FinishReason.STOP
+    assert [(entry.token_id, entry.token_bytes) for entry in event.logprobs] == [(256, b"")]
     spelled = GenerationRequest(
         prompt="x", logit_bias={257: 100.0}, logprobs=True, top_logprobs=3, max_tokens=2
     )
     (event,) = list(engine.submit(spelled))
     assert event.reason is FinishReason.LENGTH
+    assert [entry.token_id for entry in event.logprobs] == [257, 257]
+
+
+def test_a_stop_token_has_an_entry_behind_the_text_and_a_stop_string_has_none(engine):
+    ends = engine.tokenizer.token_bytes(70).decode()
+    asked = {"prompt": "x", "logit_bias": {70: 100.0}, "logprobs": True, "max_tokens": 5}
+    (event,) = list(engine.submit(GenerationRequest(**asked, stop_token_ids=[70], **GREEDY)))
+    assert [entry.token_id for entry in event.logprobs] == [70]
+    (event,) = list(engine.submit(GenerationRequest(**asked, stop=[ends], **GREEDY)))
+    assert (event.stop, event.logprobs) == (ends, ())
 
 
 def score(engine, prompt, **parameters):

@@ -65,9 +65,15 @@ def test_bytes_of_one_character_keep_their_entries():
     assert len(entries) == 4
 
 
-def test_control_tokens_have_no_entry():
-    _, _, entries = run([b"a", b"", b"b"])
-    assert [entry.token for entry in entries] == ["a", "b"]
+def test_the_entry_of_a_control_token_follows_the_text_before_it():
+    _, _, entries = run([b"", b"a", b"", b"b", b""])
+    assert [entry.token for entry in entries] == ["", "a", "", "b", ""]
+
+
+def test_a_stop_cuts_the_entries_of_control_tokens_too():
+    _, stop, entries = run([b"one", b"", b" th", b"", b"ree"], [" three"])
+    assert stop == " three"
+    assert [entry.token for entry in entries] == ["one", ""]
 
 
 @given(

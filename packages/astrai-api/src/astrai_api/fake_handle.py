@@ -180,22 +180,26 @@ class _FakeChoice:
     def end(self, reason: FinishReason, stop: str | None = None) -> Finished:
         """The last event. Ending by itself takes one more token, which has no text."""
         self.finished = True
+        logprobs: tuple[TokenLogprob, ...] = ()
         if reason is FinishReason.STOP and stop is None:
             if self._num_tokens == self._request.max_tokens:
                 reason = FinishReason.LENGTH
             else:
                 self._num_tokens += 1
-        return Finished(reason, self._usage(), self._index, stop)
+                logprobs = self._logprobs(b"")
+        return Finished(reason, self._usage(), self._index, stop, logprobs)
 
     def _usage(self) -> Usage:
         return Usage(self._num_prompt_tokens, self._cached_tokens, self._num_tokens)
 
     def _delta(self, word: str) -> TokenDelta:
-        token_id = self._num_tokens
-        logprobs: tuple[TokenLogprob, ...] = ()
-        if self._request.logprobs:
-            logprobs = (_entry(token_id, word.encode(), self._request.top_logprobs),)
-        return TokenDelta(word, (token_id,), self._usage(), self._index, logprobs)
+        logprobs = self._logprobs(word.encode())
+        return TokenDelta(word, (self._num_tokens,), self._usage(), self._index, logprobs)
+
+    def _logprobs(self, word: bytes) -> tuple[TokenLogprob, ...]:
+        if not self._request.logprobs:
+            return ()
+        return (_entry(self._num_tokens, word, self._request.top_logprobs),)
 
 
 def _entry(token_id: int, word: bytes, num_top: int) -> TokenLogprob:

@@ -83,7 +83,8 @@ class TokenDelta:
             still be held back, or cut by a stop string.
         usage: the counts so far.
         index: which of the ``n`` choices.
-        logprobs: entries for the tokens whose text is in ``text``; empty unless asked for.
+        logprobs: entries for the tokens whose text is in ``text``, and for control tokens, which
+            have no bytes; empty unless asked for.
     """
 
     text: str
@@ -102,12 +103,15 @@ class Finished:
         usage: the final counts.
         index: which of the ``n`` choices.
         stop: the stop string that matched, or None.
+        logprobs: entries for the tokens behind the text: control tokens, and the end-of-sequence
+            or stop token that ended it; empty unless asked for.
     """
 
     reason: FinishReason
     usage: Usage
     index: int = 0
     stop: str | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ class Generation:
         self._unsent_text = ""
         self._unsent_ids: list[int] = []
         self._prompt_reported = False
+        self._end_entry: tuple[TokenLogprob, ...] = ()
 
     @property
     def usage(self) -> Usage:
@@ -82,9 +83,9 @@ class Generation:
         num_generated = sequence.num_generated
         has_grammar = sequence.constraint is not None
         may_stop = has_grammar or num_generated >= sequence.request.min_tokens
-        if may_stop and token_id in self._end_ids:
-            return self._end(FinishReason.STOP)
         entry = self._entry(token_id, logprobs) if logprobs else None
+        if may_stop and token_id in self._end_ids:
+            return self._end(FinishReason.STOP, entry)
         self._unsent_text += self._text.push(token_id, entry, may_stop=may_stop)
         if self._text.matched is not None:
             return Ending(FinishReason.STOP, self._text.matched)
@@ -123,10 +124,16 @@ class Generation:
         self._unsent_ids.clear()
         return delta
 
-    def _end(self, reason: FinishReason) -> Ending:
+    def take_end_logprobs(self) -> tuple[TokenLogprob, ...]:
+        """Entries that no delta has taken along, in order, once the choice is complete."""
+        return self._text.take_logprobs() + self._end_entry
+
+    def _end(self, reason: FinishReason, entry: TokenLogprob | None = None) -> Ending:
         self._unsent_text += self._text.finish()
         if self._text.matched is not None:
             return Ending(FinishReason.STOP, self._text.matched)
+        if entry is not None:
+            self._end_entry = (entry,)
         return Ending(reason)
 
     def _entry(self, token_id: int, logprobs: RowLogprobs) -> TokenLogprob:

@@ -256,7 +256,13 @@ class InferenceScheduler:
         self._abort(lambda _: True)
 
     def _finish(self, generation: Generation, ending: Ending) -> None:
-        event = Finished(ending.reason, generation.usage, generation.sequence.index, ending.stop)
+        event = Finished(
+            ending.reason,
+            generation.usage,
+            generation.sequence.index,
+            ending.stop,
+            generation.take_end_logprobs(),
+        )
         self._close(generation, ending.reason, event)
 
     def _fail(self, generation: Generation, error: AstraiError) -> None:

@@ -1,7 +1,8 @@
 """From tokens to final text: what may be shown to the caller, and when.
 
 Text is final once it holds no part of a character and no part of a stop string. Log-probability
-entries travel with the text of their token, so both end at the same place when a stop cuts.
+entries travel with the text of their token, so both end at the same place when a stop cuts; the
+entry of a token without text, a control token, follows the text in front of it.
 """
 
 from collections import deque
@@ -39,7 +40,7 @@ class TextStream:
             logprob: its entry, if the caller asked for one.
             may_stop: False while stop strings do not count yet (``min_tokens``).
         """
-        if logprob is not None and logprob.token_bytes:
+        if logprob is not None:
             self._waiting.append((self._num_decoded, logprob))
         return self._show(self._detokenizer.push(token_id), may_stop=may_stop)
 
@@ -51,10 +52,14 @@ class TextStream:
         return text + rest
 
     def take_logprobs(self) -> tuple[TokenLogprob, ...]:
-        """Entries of the tokens whose text has been shown since the last call."""
+        """Entries of the tokens that have been shown since the last call."""
         shown = []
-        while self._waiting and self._waiting[0][0] < self._num_shown:
-            shown.append(self._waiting.popleft()[1])
+        while self._waiting:
+            start, entry = self._waiting[0]
+            if self._num_shown < start + bool(entry.token_bytes):
+                break
+            shown.append(entry)
+            self._waiting.popleft()
         return tuple(shown)
 
     def _show(self, decoded: str, *, may_stop: bool) -> str:

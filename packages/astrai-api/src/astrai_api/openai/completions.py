@@ -20,7 +20,7 @@ from astrai_api.openai.logprobs import CompletionLogprobs
 from astrai_api.openai.refusals import check_completion
 from astrai_api.openai.sampling import sampling_fields
 from astrai_api.sse import DONE, encode_event
-from astrai_engine.events import Finished, FinishReason, PromptLogprobs, TokenDelta, Usage
+from astrai_engine.events import Finished, PromptLogprobs, TokenDelta, Usage
 from astrai_engine.request import MAX_CHOICES, GenerationRequest
 
 
@@ -151,7 +151,7 @@ class CompletionResponseBuilder(ResponseBuilder[CompletionRequest]):
             if echo is not None and prompt is not None:
                 echo.add_to(logprobs, prompt)
             logprobs.add(choice.logprobs)
-            self._add_end(choice.index, choice.end)
+            logprobs.add(choice.end.logprobs)
             shown = logprobs.take()
         return {
             "index": choice.index,
@@ -161,19 +161,11 @@ class CompletionResponseBuilder(ResponseBuilder[CompletionRequest]):
         }
 
     def _finish(self, index: int, end: Finished) -> bytes:
-        self._add_end(index, end)
-        logprobs = self._logprobs_of(index).take()
-        shown = logprobs if logprobs["tokens"] else None
+        logprobs = self._logprobs_of(index)
+        logprobs.add(end.logprobs)
+        rest = logprobs.take()
+        shown = rest if rest["tokens"] else None
         return self._chunks.finish(index, FINISH_REASONS[end.reason], shown)
-
-    def _add_end(self, index: int, end: Finished) -> None:
-        """An entry for the token that ended the text and is not in it.
-
-        Evaluation harnesses take all entries but the last generated one for the prompt's.
-        """
-        ended_by_token = end.reason is FinishReason.STOP and end.stop is None
-        if ended_by_token and self._request.echo and self._request.logprobs is not None:
-            self._logprobs_of(index).add_unscored()
 
     def _logprobs_of(self, index: int) -> CompletionLogprobs:
         found = self._logprobs.get(index)

@@ -16,8 +16,12 @@ def chat_logprobs(entries: Iterable[TokenLogprob]) -> dict[str, Any]:
 
 
 def logprob_entries(entries: Iterable[TokenLogprob]) -> list[dict[str, Any]]:
-    """One object for each token, with its alternatives."""
-    return [{**_entry(e), "top_logprobs": [_entry(top) for top in e.top]} for e in entries]
+    """One object for each token that has text, with its alternatives."""
+    return [
+        {**_entry(e), "top_logprobs": [_entry(top) for top in e.top]}
+        for e in entries
+        if e.token_bytes
+    ]
 
 
 def _entry(entry: TokenLogprob | TopLogprob) -> dict[str, Any]:
@@ -30,6 +34,8 @@ def _entry(entry: TokenLogprob | TopLogprob) -> dict[str, Any]:
 
 class CompletionLogprobs:
     r"""The ``logprobs`` object of a text completion, token by token.
+
+    It has every token, also those without text: evaluation harnesses count entries.
 
     A token that is no whole character is spelled ``bytes:\xe4``, so that alternatives keep
     different names.
@@ -54,7 +60,7 @@ class CompletionLogprobs:
             self._values.append(max(entry.logprob, _VERY_UNLIKELY))
             self._tops.append(_named_values([*entry.top, entry]))
 
-    def add_unscored(self, token: str = "", token_bytes: bytes = b"") -> None:
+    def add_unscored(self, token: str, token_bytes: bytes) -> None:
         """Append a token that has no probability."""
         self._append(token, token_bytes)
         self._values.append(None)
