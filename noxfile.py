@@ -91,6 +91,20 @@ def soak(session: nox.Session) -> None:
 
 
 @nox.session
+def load(session: nox.Session) -> None:
+    """Many clients on a real server for five minutes; ``-- --clients 8 --seconds 30`` for less."""
+    sync(session, "--all-packages", "--group", "model")
+    session.run("python", "tests/load/streams.py", *session.posargs)
+
+
+@nox.session
+def lmeval(session: nox.Session) -> None:
+    """EleutherAI's lm-eval through the server, against its own model on the same weights."""
+    sync(session, "--all-packages", "--group", "lmeval")
+    session.run("pytest", "-m", "lmeval", "tests/e2e/lm_eval", *session.posargs)
+
+
+@nox.session
 def schemathesis(session: nox.Session) -> None:
     """The OpenAPI document against a server on the fake engine, for ten minutes."""
     sync(session, "--package", "astrai-api", "--group", "fuzz")

@@ -107,6 +107,38 @@ def test_a_prompt_sent_twice_is_cached_and_answered_the_same(openai_client):
     assert second.usage.prompt_tokens == first.usage.prompt_tokens
 
 
+def ask(client, system, *turns):
+    return client.messages.create(
+        model="astrai", system=system, messages=list(turns), max_tokens=4, metadata={"user_id": "u"}
+    )
+
+
+def test_a_billing_line_that_changes_does_not_spoil_the_cache(anthropic_client):
+    """B023: Claude Code puts one with a random part at the front of every system prompt."""
+    rules = "You are an agent that looks after a lighthouse. " * 8
+
+    def system(part):
+        line = f"x-anthropic-billing-header: cc_version=2.1.288; cch={part};"
+        return [{"type": "text", "text": line}, {"type": "text", "text": rules}]
+
+    first = ask(anthropic_client, system("1f3a9"), *QUESTION).usage
+    second = ask(anthropic_client, system("77b0c"), *QUESTION).usage
+    assert second.cache_read_input_tokens >= 64
+    whole = [usage.input_tokens + usage.cache_read_input_tokens for usage in (first, second)]
+    assert whole[0] == whole[1]
+
+
+def test_a_system_message_in_the_middle_does_not_spoil_the_cache(anthropic_client):
+    """B024: moved to the front it would change the beginning of every later prompt."""
+    text = "Describe the harbour, the boats in it and the people who mend the nets. " * 4
+    turn = [{"role": "user", "content": text}, {"role": "system", "content": "Ten tokens left."}]
+    first = ask(anthropic_client, "Be brief.", *turn)
+    more = [{"role": "assistant", "content": "Nets."}, {"role": "user", "content": "And?"}]
+    second = ask(anthropic_client, "Be brief.", *turn, *more).usage
+    assert second.cache_read_input_tokens >= 64
+    assert second.cache_read_input_tokens >= first.usage.input_tokens - 32
+
+
 async def test_eight_streams_at_once_give_each_the_text_it_gets_alone(server):
     """Any difference would have to be a tie: these prompts have none within 1e-3 at any step."""
     async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="any") as client:

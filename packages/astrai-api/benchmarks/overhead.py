@@ -1,8 +1,9 @@
-"""What the server adds to a token: from the engine's event to the bytes at the client's socket.
+"""What the server adds to a token: from the engine's event to the bytes on the socket.
 
 An engine without a model sends one event to every stream at once, step by step, from a thread of
 its own, as the real one does. Each text is the time it was made; a client in another process
-reads raw sockets and compares.
+reads raw sockets and compares with when the kernel got the bytes (Linux tells), and with when it
+has read them itself, which counts its own work too.
 
     python overhead.py --streams 32 --steps 200 --http httptools --loop uvloop
 """
@@ -13,6 +14,7 @@ import multiprocessing
 import selectors
 import socket
 import statistics
+import struct
 import threading
 import time
 
@@ -30,6 +32,7 @@ BODIES = {
     "/v1/responses": b'{"input":"x","stream":true}',
 }
 MARK = b"at:"
+SO_TIMESTAMPNS = 35  # of Linux; the socket module has no name for it
 
 
 class PacedHandle:
@@ -72,7 +75,7 @@ class PacedEngine(FakeEngine):
     def run(self, streams):
         for step in range(1, self.num_steps + 1):
             time.sleep(STEP_SECONDS)
-            text = f"{MARK.decode()}{time.monotonic_ns()};"
+            text = f"{MARK.decode()}{time.time_ns()};"
             self.deliver(streams, TokenDelta(text, (step,), Usage(1, 0, step)))
         self.deliver(streams, Finished(FinishReason.LENGTH, Usage(1, 0, self.num_steps)))
 
@@ -85,27 +88,37 @@ class PacedEngine(FakeEngine):
 
 
 def client(port, path, num_streams, results):
-    """Read all streams; times are taken before anything is parsed."""
+    """Read all streams; nothing is parsed before the end."""
     body = BODIES[path]
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}"
     selector = selectors.DefaultSelector()
     for _ in range(num_streams):
         connection = socket.create_connection(("127.0.0.1", port))
+        connection.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         connection.sendall(head.encode() + b"\r\n\r\n" + body)
         selector.register(connection, selectors.EVENT_READ)
     received = []
     while selector.get_map():
         for key, _ in selector.select():
-            data = key.fileobj.recv(65536)
-            received.append((time.monotonic_ns(), key.fd, data))
+            data, control, _, _ = key.fileobj.recvmsg(65536, 64)
+            received.append((time.time_ns(), control, key.fd, data))
             if not data:
                 selector.unregister(key.fileobj)
                 key.fileobj.close()
     first_seen = {}  # the last events of a response repeat its whole text
-    for at, stream, data in received:
+    for at, control, stream, data in received:
         for part in data.split(MARK)[1:]:
-            first_seen.setdefault((stream, int(part.partition(b";")[0])), at)
-    results.put([(at - made) / 1e6 for (_, made), at in first_seen.items()])
+            made = int(part.partition(b";")[0])
+            latencies = ((kernel_time(control) - made) / 1e6, (at - made) / 1e6)
+            first_seen.setdefault((stream, made), latencies)
+    results.put(list(first_seen.values()))
+
+
+def kernel_time(control):
+    """When the newest bytes of a read were put on the socket, in nanoseconds."""
+    ((_, _, stamp),) = control
+    seconds, nanoseconds = struct.unpack("qq", stamp)
+    return seconds * 10**9 + nanoseconds
 
 
 def measure(path, options):
@@ -129,15 +142,17 @@ def measure(path, options):
     reader = context.Process(target=client, args=(port, path, options.streams, results))
     cpu = time.process_time()
     reader.start()
-    latencies = sorted(results.get(timeout=600))
+    latencies = results.get(timeout=600)
     cpu = time.process_time() - cpu
     reader.join()
     server.should_exit = True
     thread.join()
+    on_socket, read = map(sorted, zip(*latencies, strict=True))
     last = int(len(latencies) * 0.99)
     print(
-        f"{path}: {len(latencies)} events, median {statistics.median(latencies):.2f} ms, "
-        f"p99 {latencies[last]:.2f} ms, server CPU {cpu / len(latencies) * 1e6:.0f} us an event"
+        f"{path}: {len(latencies)} events, median {statistics.median(on_socket):.2f} ms, "
+        f"p99 {on_socket[last]:.2f} ms, read by the client at {statistics.median(read):.2f} ms; "
+        f"server CPU {cpu / len(latencies) * 1e6:.0f} us an event"
     )
 
 

@@ -1,6 +1,7 @@
 """EleutherAI's lm-eval: through ``/v1/completions`` it gives what its own ``hf`` model gives."""
 
 import importlib.util
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,9 +45,18 @@ def embedded_model(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def random_model(tiny_checkpoint):
-    """One that says any token at all, control tokens and parts of characters too."""
-    return Model(tiny_checkpoint, {"pretrained": str(tiny_checkpoint)}, tiny_checkpoint)
+def random_model(tiny_checkpoint, tmp_path_factory):
+    """One that says any token at all: parts of characters, and above all control tokens."""
+    import torch  # noqa: PLC0415
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415
+
+    folder = tmp_path_factory.mktemp("models") / "random"
+    shutil.copytree(tiny_checkpoint, folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        model.lm_head.weight[256:] *= 4
+    model.save_pretrained(folder)
+    return Model(folder, {"pretrained": str(folder)}, folder)
 
 
 @pytest.fixture(scope="module")
