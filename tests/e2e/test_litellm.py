@@ -1,5 +1,8 @@
 """LiteLLM's ``openai/`` and ``anthropic/`` routes, unmodified, over a real socket."""
 
+import asyncio
+from contextlib import suppress
+
 import pytest
 
 # LiteLLM warns of its own dependencies; what it does with our answers is what matters here.
@@ -14,7 +17,9 @@ def litellm():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # no download of a price list
         import litellm  # noqa: PLC0415 - it reads its environment when it is imported
-    return litellm
+    yield litellm
+    with suppress(RuntimeError):  # there is none
+        asyncio.get_event_loop_policy().get_event_loop().close()  # it makes one and leaves it
 
 
 @pytest.fixture(params=["openai", "anthropic"])

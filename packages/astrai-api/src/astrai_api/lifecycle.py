@@ -5,6 +5,7 @@ before the server's own handler runs: ASGI shutdown comes only after the last st
 """
 
 import asyncio
+import gc
 import logging
 import signal
 import threading
@@ -184,10 +185,13 @@ class EngineHost:
 
 
 def load_engine(settings: Settings) -> EngineClient:
-    """The real engine, ready to serve. Imports torch."""
+    """The real engine, ready to serve. Imports torch, and puts it out of the collector's sight."""
     from astrai_engine import InferenceEngine  # noqa: PLC0415  (torch comes with it)
 
-    return InferenceEngine(config=settings.engine_config())
+    engine = InferenceEngine(config=settings.engine_config())
+    gc.collect()
+    gc.freeze()  # a full collection would walk all of it, and stop every stream meanwhile
+    return engine
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: Any) -> bool:

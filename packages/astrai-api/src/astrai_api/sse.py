@@ -31,6 +31,11 @@ def encode_json(value: Any) -> bytes:
     Raises:
         ValueError: the value holds NaN or an infinity.
     """
+    # The encoder gets ready anew for whatever is no string, and streams are full of these.
+    if type(value) is int:
+        return b"%d" % value
+    if value == []:
+        return b"[]"
     return _encoder.encode(value).encode("ascii")
 
 
