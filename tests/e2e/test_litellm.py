@@ -1,7 +1,6 @@
 """LiteLLM's ``openai/`` and ``anthropic/`` routes, unmodified, over a real socket."""
 
 import asyncio
-from contextlib import suppress
 
 import pytest
 
@@ -17,9 +16,17 @@ def litellm():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # no download of a price list
         import litellm  # noqa: PLC0415 - it reads its environment when it is imported
-    yield litellm
-    with suppress(RuntimeError):  # there is none
-        asyncio.get_event_loop_policy().get_event_loop().close()  # it makes one and leaves it
+    return litellm
+
+
+@pytest.fixture(autouse=True)
+def _event_loop():
+    """LiteLLM asks for the thread's loop in synchronous calls too, and would leave one open."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    asyncio.set_event_loop(None)
+    loop.close()
 
 
 @pytest.fixture(params=["openai", "anthropic"])
@@ -78,12 +85,15 @@ def test_a_stop(complete):
     assert answer.choices[0].finish_reason == "stop"
 
 
-async def test_async(litellm, route):
-    options = {"messages": QUESTION, "max_tokens": 32, "temperature": 0}
-    assert text_of(await litellm.acompletion(**route, **options)) == ANSWER
-    stream = await litellm.acompletion(**route, **options, stream=True)
-    deltas = [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
-    assert "".join(deltas) == ANSWER
+def test_async(litellm, route):
+    async def run():
+        options = {"messages": QUESTION, "max_tokens": 32, "temperature": 0}
+        whole = await litellm.acompletion(**route, **options)
+        stream = await litellm.acompletion(**route, **options, stream=True)
+        deltas = [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
+        return text_of(whole), "".join(deltas)
+
+    assert asyncio.run(run()) == (ANSWER, ANSWER)
 
 
 def test_roles_and_parts(complete):
