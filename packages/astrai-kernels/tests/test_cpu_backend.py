@@ -94,12 +94,16 @@ def test_a_row_does_not_depend_on_those_beside_it(kernels, num_threads):
         assert torch.equal(one.attend(CpuBackend(strict=True)), together[tokens])
 
 
-@pytest.mark.usefixtures("kernels")
-def test_a_prompt_does_not_depend_on_how_it_is_cut():
-    whole = make_step([300], [300], shuffled=True)
-    expected = whole.attend(CpuBackend(strict=True))
+@pytest.mark.parametrize("num_threads", [1, 4])
+@pytest.mark.parametrize("window", [None, 600])
+def test_a_prompt_does_not_depend_on_how_it_is_cut(kernels, num_threads, window):
+    """Nor on the threads: with more of them more of its pieces are shared, keys included."""
+    kernels.set_num_threads(1)
+    whole = make_step([1200], [1200], shuffled=True)
+    expected = whole.attend(CpuBackend(strict=True), window=window)
+    kernels.set_num_threads(num_threads)
     begin = 0
-    for end in (2, 65, 70, 199, 300):
+    for end in (2, 65, 70, 199, 300, 520, 524, 1180, 1200):
         cache = replace(
             whole.cache,
             seq_lens=torch.tensor([end]),
@@ -107,7 +111,7 @@ def test_a_prompt_does_not_depend_on_how_it_is_cut():
             qo_indptr=torch.tensor([0, end - begin]),
         )
         q, k, v = (x[begin:end] for x in (whole.q, whole.k, whole.v))
-        out = CpuBackend(strict=True).attend(q, k, v, cache, 0)
+        out = CpuBackend(strict=True).attend(q, k, v, cache, 0, window=window)
         assert torch.equal(out, expected[begin:end])
         begin = end
 

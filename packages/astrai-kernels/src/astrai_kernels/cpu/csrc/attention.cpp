@@ -15,62 +15,103 @@ namespace {
 constexpr int64_t kTokensPerPiece = 4;
 constexpr int64_t kMergesPerPiece = 16;
 
-// A row whose keys were split: its parts are consecutive for each K/V head.
-struct SplitRow {
-  int64_t token, first_partial, num_parts;
+// A query token whose keys were split. The part p of its head g of the K/V head h is the partial
+// first + h * kv_head_stride + p * part_stride + g.
+struct SplitQuery {
+  int64_t token, first, kv_head_stride, part_stride, num_parts;
 };
 
-// The items of a call, longest first where it matters, and the rows to put together.
+// The keys [first, end) that some queries see, cut at multiples of kSplitKeys.
+struct Splits {
+  int64_t first, end;
+
+  int64_t count() const { return (end - 1) / kSplitKeys - first / kSplitKeys + 1; }
+  int64_t first_of(int64_t part) const {
+    return part == 0 ? first : (first / kSplitKeys + part) * kSplitKeys;
+  }
+  int64_t end_of(int64_t part) const { return std::min(end, first_of(part + 1)); }
+};
+
+// The items of a call, longest first where it matters, and the queries to put together.
 struct Work {
   std::vector<Item> items;
-  std::vector<SplitRow> splits;
+  std::vector<SplitQuery> splits;
   int64_t num_partials = 0;
 
-  void plan(const Attention& call);
+  void plan(const Attention& call, int num_threads);
 
  private:
-  void add_prefill(const Attention& call, int64_t row, int64_t begin, int64_t end);
+  void add_prefill(const Attention& call, int64_t row, int64_t begin, int64_t end, bool is_shared);
   void add_decode(const Attention& call, int64_t row, int64_t token);
+  void add_parts(const Attention& call, Item item, const Splits& keys);
 };
 
-void Work::plan(const Attention& call) {
+int64_t num_blocks(int64_t queries) { return (queries + kBlockQueries - 1) / kBlockQueries; }
+
+// Whether the prompts of a call are too few to keep all threads busy.
+bool has_few_blocks(const Attention& call, int num_threads) {
+  int64_t blocks = 0;
+  for (int64_t row = 0; row < call.batch; ++row) {
+    const int64_t queries = call.query_starts[row + 1] - call.query_starts[row];
+    if (queries > 1) blocks += num_blocks(queries);
+  }
+  return blocks * call.kv_heads < 4 * num_threads;
+}
+
+void Work::plan(const Attention& call, int num_threads) {
   items.clear();
   splits.clear();
   num_partials = 0;
+  const bool is_shared = has_few_blocks(call, num_threads);
   for (int64_t row = 0; row < call.batch; ++row) {
     const int64_t begin = call.query_starts[row], end = call.query_starts[row + 1];
     if (call.lengths[row] <= 0 || begin == end) continue;
     if (end - begin > 1)
-      add_prefill(call, row, begin, end);
+      add_prefill(call, row, begin, end, is_shared);
     else
       add_decode(call, row, begin);
   }
 }
 
-void Work::add_prefill(const Attention& call, int64_t row, int64_t begin, int64_t end) {
-  const int64_t blocks = (end - begin + kBlockQueries - 1) / kBlockQueries;
-  for (int64_t block = blocks - 1; block >= 0; --block) {
+void Work::add_prefill(const Attention& call, int64_t row, int64_t begin, int64_t end,
+                       bool is_shared) {
+  for (int64_t block = num_blocks(end - begin) - 1; block >= 0; --block) {
     const int64_t first = begin + block * kBlockQueries;
     const int64_t last = std::min(end, first + kBlockQueries);
-    const int64_t end_key = call.lengths[row] - (end - last);
-    int64_t first_key = 0;
+    Splits keys = {0, call.lengths[row] - (end - last)};
     if (call.window > 0)
-      first_key = std::max<int64_t>(0, end_key - (last - first) + 1 - call.window);
-    for (int32_t head = 0; head < call.kv_heads; ++head)
-      items.push_back({row, head, (int32_t)(last - first), true, first, first_key, end_key, -1});
+      keys.first = std::max<int64_t>(0, keys.end - (last - first) + 1 - call.window);
+    Item item = {row, 0, (int32_t)(last - first), true, first, keys.first, keys.end, keys.end, -1};
+    if (is_shared && keys.count() > 1) {
+      add_parts(call, item, keys);
+      continue;
+    }
+    for (; item.kv_head < call.kv_heads; ++item.kv_head) items.push_back(item);
   }
 }
 
 void Work::add_decode(const Attention& call, int64_t row, int64_t token) {
-  const int64_t end = call.lengths[row];
-  const int64_t begin = call.window > 0 ? std::max<int64_t>(0, end - call.window) : 0;
-  const int64_t first_split = begin / kSplitKeys, parts = (end - 1) / kSplitKeys - first_split + 1;
-  if (parts > 1) splits.push_back({token, num_partials, parts});
-  for (int32_t head = 0; head < call.kv_heads; ++head)
+  Splits keys = {0, call.lengths[row]};
+  if (call.window > 0) keys.first = std::max<int64_t>(0, keys.end - call.window);
+  Item item = {row, 0, 1, false, token, keys.first, keys.end, keys.end, -1};
+  if (keys.count() > 1) return add_parts(call, item, keys);
+  for (; item.kv_head < call.kv_heads; ++item.kv_head) items.push_back(item);
+}
+
+// An item for each K/V head and each split of the keys.
+void Work::add_parts(const Attention& call, Item item, const Splits& keys) {
+  const int64_t group = call.heads / call.kv_heads, num_rows = item.num_queries * group;
+  const int64_t parts = keys.count();
+  for (int64_t query = 0; query < item.num_queries; ++query)
+    splits.push_back({item.first_query + query, num_partials + query * group, parts * num_rows,
+                      num_rows, parts});
+  for (; item.kv_head < call.kv_heads; ++item.kv_head)
     for (int64_t part = 0; part < parts; ++part) {
-      const int64_t first = (first_split + part) * kSplitKeys;
-      items.push_back({row, head, 1, false, token, std::max(begin, first),
-                       std::min(end, first + kSplitKeys), parts > 1 ? num_partials++ : -1});
+      item.first_key = keys.first_of(part);
+      item.end_key = keys.end_of(part);
+      item.partial = num_partials;
+      items.push_back(item);
+      num_partials += num_rows;
     }
 }
 
@@ -120,30 +161,13 @@ void attend_item(const Attention& call, const Item& item, AttentionScratch& scra
   }
 }
 
-// Puts the parts of one query head of a split row together.
-void merge(const Attention& call, const SplitRow& row, int64_t query_head,
+// Puts the parts of one query head of a token together.
+void merge(const Attention& call, const SplitQuery& query, int64_t head,
            const AttentionScratch& scratch) {
   const int64_t group = call.heads / call.kv_heads, size = partial_size(call.head_dim);
-  const int64_t kv_head = query_head / group;
-  const float* parts =
-      scratch.partial.data() +
-      ((row.first_partial + kv_head * row.num_parts) * group + query_head % group) * size;
-  float maximum = parts[0], total = 0.f;
-  for (int64_t p = 1; p < row.num_parts; ++p)
-    maximum = std::max(maximum, parts[p * group * size]);
-  for (int64_t p = 0; p < row.num_parts; ++p) {
-    const float* part = parts + p * group * size;
-    total += std::exp(part[0] - maximum) * part[1];
-  }
-  const int64_t to = (row.token * call.heads + query_head) * call.head_dim;
-  for (int64_t d = 0; d < call.head_dim; d += kLanes) {
-    f32x8 sum = splat(0.f);
-    for (int64_t p = 0; p < row.num_parts; ++p) {
-      const float* part = parts + p * group * size;
-      sum = fma(splat(std::exp(part[0] - maximum)), load(part + kLanes + d), sum);
-    }
-    store_as(call.type, call.out, to + d, sum * splat(1.f / total));
-  }
+  const int64_t first = query.first + head / group * query.kv_head_stride + head % group;
+  merge_parts(call, scratch.partial.data() + first * size, query.part_stride * size,
+              query.num_parts, (query.token * call.heads + head) * call.head_dim);
 }
 
 void attend(const Attention& call) {
@@ -151,10 +175,9 @@ void attend(const Attention& call) {
   static AttentionScratch scratch;
   Pool& pool = Pool::get();
   const auto held = pool.lock();
-  work.plan(call);
+  work.plan(call, pool.num_threads());
   grow(scratch.queries, call.tokens * call.heads * call.head_dim);
-  grow(scratch.partial,
-       work.num_partials * (call.heads / call.kv_heads) * partial_size(call.head_dim));
+  grow(scratch.partial, work.num_partials * partial_size(call.head_dim));
   pool.each((call.tokens + kTokensPerPiece - 1) / kTokensPerPiece, [&](int64_t piece) {
     thread_local std::vector<float> head;
     grow(head, call.head_dim);
@@ -173,6 +196,25 @@ void attend(const Attention& call) {
 }
 
 }  // namespace
+
+void merge_parts(const Attention& call, const float* parts, int64_t stride, int64_t num_parts,
+                 int64_t to) {
+  float maximum = parts[0], total = 0.f;
+  for (int64_t p = 1; p < num_parts; ++p) maximum = std::max(maximum, parts[p * stride]);
+  for (int64_t p = 0; p < num_parts; ++p) {
+    const float* part = parts + p * stride;
+    total += std::exp(part[0] - maximum) * part[1];
+  }
+  for (int64_t d = 0; d < call.head_dim; d += kLanes) {
+    f32x8 sum = splat(0.f);
+    for (int64_t p = 0; p < num_parts; ++p) {
+      const float* part = parts + p * stride;
+      sum = fma(splat(std::exp(part[0] - maximum)), load(part + kLanes + d), sum);
+    }
+    store_as(call.type, call.out, to + d, sum * splat(1.f / total));
+  }
+}
+
 }  // namespace astrai
 
 // Attends; `out` of idle tokens is left as it is.

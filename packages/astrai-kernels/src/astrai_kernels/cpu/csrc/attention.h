@@ -47,7 +47,7 @@ constexpr int kBlockQueries = 32;
 // What every item of a call shares, in memory that is reused.
 struct AttentionScratch {
   std::vector<float> queries;  // [tokens, heads, head_dim], rotated and scaled
-  std::vector<float> partial;  // results of split rows: see Partial
+  std::vector<float> partial;  // results of parts, partial_size elements each
 };
 
 // A part of a request's work for one K/V head. Query rows of the group share each key read.
@@ -57,13 +57,18 @@ struct Item {
   int32_t num_queries;
   bool is_prefill;             // of a row with several queries, if only one of them is here
   int64_t first_query;         // token of the step
-  int64_t first_key, end_key;  // positions; the last query's own is end_key - 1 where not split
-  int64_t partial;             // where a split row's result goes, in Partials; -1: not split
+  int64_t first_key, end_key;  // positions to read; a prompt's first query may see fewer
+  int64_t last_end;            // one behind the position of the last query
+  int64_t partial;             // where a part's result goes, in partials; -1: there are no parts
 };
 
 // The result over some of the keys, of one query head: maximum, sum of exponentials, and the
 // weighted sum of values.
 ASTRAI_INLINE int64_t partial_size(int64_t head_dim) { return kLanes + head_dim; }
+
+// Puts num_parts partials together, stride elements apart, and writes the result to out[to...].
+void merge_parts(const Attention& call, const float* parts, int64_t stride, int64_t num_parts,
+                 int64_t to);
 
 ASTRAI_INLINE void store_as(int32_t type, void* base, int64_t at, f32x8 v) {
   if (type == kFloat32) return store((float*)base + at, v);

@@ -139,7 +139,7 @@ void decode_heads(const Attention& call, const Item& item, int64_t head, Attenti
   for (int h = 0; h < kHeads; ++h) {
     const float* from = weighted + h * head_dim;
     if (item.partial >= 0) {
-      float* to = scratch.partial.data() + (item.partial * group + head + h) * partial_size(head_dim);
+      float* to = scratch.partial.data() + (item.partial + head + h) * partial_size(head_dim);
       to[0] = run.maximum[h];
       to[1] = run.sum[h];
       std::copy(from, from + head_dim, to + kLanes);

@@ -1,7 +1,8 @@
 // Attention of many query tokens of one request: two matrix products for each block of keys.
 //
 // A query's result does not depend on the queries beside it: blocks of keys begin at fixed
-// positions, and keys that a query does not see add exact zeros.
+// positions, keys that a query does not see add exact zeros, and what splits of the keys give is
+// put together in the same way whether or not several threads share them.
 
 #include <algorithm>
 #include <cmath>
@@ -50,9 +51,11 @@ void multiply_all(const float* a, int64_t a_stride, const float* b, int64_t b_st
   }
 }
 
-// A thread's working memory: matrices of one item and one block of keys.
+int64_t padded_rows(int64_t rows) { return (rows + kRows - 1) / kRows * kRows; }
+
+// A thread's working memory: matrices of one item and one block of keys, and the item's parts.
 struct Matrices {
-  std::vector<float> memory;
+  std::vector<float> memory, parts;
   float *queries, *scores, *weighted, *keys, *values, *maxima, *sums;
 
   void reserve(int64_t rows, int64_t head_dim) {
@@ -129,31 +132,20 @@ void soften(int64_t row, int begin, int end, int64_t head_dim, Matrices& m) {
     store(weighted + d, load(weighted + d) * splat(decay));
 }
 
+// Attends the item's queries to the keys [first_key, end_key), which lie in one split.
 template <class T>
-void prefill(const Attention& call, const Item& item, AttentionScratch& scratch) {
-  thread_local Matrices m;
+void attend_split(const Attention& call, const Item& item, int64_t first_key, int64_t end_key,
+                  int64_t rows, Matrices& m) {
   const int64_t head_dim = call.head_dim, group = call.heads / call.kv_heads;
-  const int64_t rows = item.num_queries * group, padded = (rows + kRows - 1) / kRows * kRows;
-  m.reserve(padded, head_dim);
-  const auto query_at = [&](int64_t row) {
-    const int64_t token = item.first_query + row / group;
-    return (token * call.heads + item.kv_head * group + row % group) * head_dim;
-  };
-  for (int64_t row = 0; row < rows; ++row) {
-    const float* from = scratch.queries.data() + query_at(row);
-    std::copy(from, from + head_dim, m.queries + row * head_dim);
-  }
-  std::fill(m.queries + rows * head_dim, m.queries + padded * head_dim, 0.f);
+  const int64_t padded = padded_rows(rows);
   std::fill(m.weighted, m.weighted + padded * head_dim, 0.f);
   std::fill(m.maxima, m.maxima + padded, kLowest);
   std::fill(m.sums, m.sums + padded, 0.f);
   const Paged<T> cache(call, item);
-  const int64_t first_seen = item.end_key - item.num_queries + 1;  // keys the first query sees
-  for (int64_t first = item.first_key / kBlockKeys * kBlockKeys; first < item.end_key;
-       first += kBlockKeys) {
-    const int64_t begin = std::max(first, item.first_key);
-    const int lead = (int)(begin - first);
-    const int count = (int)(std::min(item.end_key, first + kBlockKeys) - first);
+  const int64_t first_seen = item.last_end - item.num_queries + 1;  // keys the first query sees
+  for (int64_t first = first_key / kBlockKeys * kBlockKeys; first < end_key; first += kBlockKeys) {
+    const int lead = (int)(std::max(first, first_key) - first);
+    const int count = (int)(std::min(end_key, first + kBlockKeys) - first);
     gather(cache, first, lead, count, head_dim, m);
     multiply_all(m.queries, head_dim, m.keys, kBlockKeys, padded, (count + 7) / 8 * 8, head_dim,
                  m.scores, kBlockKeys, false);
@@ -166,10 +158,45 @@ void prefill(const Attention& call, const Item& item, AttentionScratch& scratch)
     multiply_all(m.scores, kBlockKeys, m.values, head_dim, padded, head_dim, count, m.weighted,
                  head_dim, true);
   }
+}
+
+void keep_part(int64_t rows, int64_t head_dim, const Matrices& m, float* to) {
+  for (int64_t row = 0; row < rows; ++row, to += partial_size(head_dim)) {
+    to[0] = m.maxima[row];
+    to[1] = m.sums[row];
+    const float* weighted = m.weighted + row * head_dim;
+    std::copy(weighted, weighted + head_dim, to + kLanes);
+  }
+}
+
+template <class T>
+void prefill(const Attention& call, const Item& item, AttentionScratch& scratch) {
+  thread_local Matrices m;
+  const int64_t head_dim = call.head_dim, group = call.heads / call.kv_heads;
+  const int64_t rows = item.num_queries * group, size = partial_size(head_dim);
+  const auto query_at = [&](int64_t row) {
+    const int64_t token = item.first_query + row / group;
+    return (token * call.heads + item.kv_head * group + row % group) * head_dim;
+  };
+  m.reserve(padded_rows(rows), head_dim);
+  std::fill(m.queries + rows * head_dim, m.queries + padded_rows(rows) * head_dim, 0.f);
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* from = scratch.queries.data() + query_at(row);
+    std::copy(from, from + head_dim, m.queries + row * head_dim);
+  }
+  if (item.partial >= 0) {
+    attend_split<T>(call, item, item.first_key, item.end_key, rows, m);
+    return keep_part(rows, head_dim, m, scratch.partial.data() + item.partial * size);
+  }
+  int64_t num_parts = 0;
+  for (int64_t first = item.first_key, end; first < item.end_key; first = end, ++num_parts) {
+    end = std::min(item.end_key, (first / kSplitKeys + 1) * kSplitKeys);
+    attend_split<T>(call, item, first, end, rows, m);
+    grow(m.parts, (num_parts + 1) * rows * size);
+    keep_part(rows, head_dim, m, m.parts.data() + num_parts * rows * size);
+  }
   for (int64_t row = 0; row < rows; ++row)
-    for (int64_t d = 0; d < head_dim; d += kLanes)
-      store_as(call.type, call.out, query_at(row) + d,
-               load(m.weighted + row * head_dim + d) * splat(1.f / m.sums[row]));
+    merge_parts(call, m.parts.data() + row * size, rows * size, num_parts, query_at(row));
 }
 
 }  // namespace
