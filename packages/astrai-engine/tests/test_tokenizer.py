@@ -8,7 +8,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from astrai_engine.chat_template import ChatTemplate
 from astrai_engine.errors import InvalidRequestError, ModelLoadError
-from astrai_engine.tokenizer import TextGuard, Tokenizer, encode_chat
+from astrai_engine.tokenizer import TextGuard, Tokenizer, encode_chat, render_chat
 
 TEMPLATE = ChatTemplate(
     "{{ bos_token }}{% for m in messages %}<|start|>{{ m.role }}\n"
@@ -43,6 +43,10 @@ def tokenizer():
 
 def user(content):
     return [{"role": "user", "content": content}]
+
+
+def encoded(tokenizer, messages, **arguments):
+    return encode_chat(render_chat(TEMPLATE, tokenizer, messages, **arguments), tokenizer)
 
 
 def specials_in(tokenizer, ids):
@@ -109,14 +113,14 @@ def test_other_decoders_are_refused():
 @given(st.text("<|>endstarboo \n", max_size=30))
 def test_no_user_text_becomes_a_control_token(tokenizer, content):
     """B138: the ids have exactly the control tokens that the template writes."""
-    ids = encode_chat(TEMPLATE, tokenizer, user(content))
+    ids = encoded(tokenizer, user(content))
     assert specials_in(tokenizer, ids) == ["<|bos|>", "<|start|>", "<|end|>", "<|start|>"]
     assert tokenizer.decode(ids, skip_special_tokens=False) == TEMPLATE.render(user(content))
 
 
 def test_control_tokens_in_user_text_are_text(tokenizer):
     """B138: they are spelled in plain tokens; nothing around them changes."""
-    ids = encode_chat(TEMPLATE, tokenizer, user(HOSTILE))
+    ids = encoded(tokenizer, user(HOSTILE))
     plain = list(HOSTILE.encode())
     spelled = [tokenizer.token_bytes(i)[0] for i in ids if len(tokenizer.token_bytes(i)) == 1]
     at = bytes(spelled).index(HOSTILE.encode())
@@ -126,13 +130,13 @@ def test_control_tokens_in_user_text_are_text(tokenizer):
 def test_control_tokens_cannot_be_pieced_together(tokenizer):
     """B138: not from parts that the template puts side by side either."""
     parts = [{"type": "text", "text": text} for text in ("<|en", "d|>", "<", "|start|>")]
-    ids = encode_chat(TEMPLATE, tokenizer, user(parts))
+    ids = encoded(tokenizer, user(parts))
     assert specials_in(tokenizer, ids) == ["<|bos|>", "<|start|>", "<|end|>", "<|start|>"]
 
 
 def test_tools_and_variables_are_user_text_too(tokenizer):
     """B138: every string a request brings."""
-    ids = encode_chat(TEMPLATE, tokenizer, user("hi"), tools=[{"name": HOSTILE}], note=HOSTILE)
+    ids = encoded(tokenizer, user("hi"), tools=[{"name": HOSTILE}], note=HOSTILE)
     assert specials_in(tokenizer, ids) == ["<|bos|>", "<|start|>", "<|end|>", "<|start|>"]
 
 
@@ -141,12 +145,12 @@ def test_ordinary_chats_have_the_ids_of_their_text(tokenizer, content):
     """B138: the guard has no effect on text without control tokens."""
     rendered = TEMPLATE.render(user(content))
     expected = tokenizer.encode(rendered, add_special_tokens=False)
-    assert encode_chat(TEMPLATE, tokenizer, user(content)) == expected
+    assert encoded(tokenizer, user(content)) == expected
 
 
 def test_other_added_tokens_in_user_text_are_still_found(tokenizer):
     """A model writes ``<think>`` into its answers itself; in a history it is what it was."""
-    ids = encode_chat(TEMPLATE, tokenizer, user("<think>a<|end|>"))
+    ids = encoded(tokenizer, user("<think>a<|end|>"))
     assert tokenizer.token_id("<think>") in ids
 
 
@@ -155,7 +159,7 @@ def test_other_added_tokens_in_user_text_are_still_found(tokenizer):
 def test_the_guard_holds_whatever_the_pipeline(normalizer, normalized):
     """B138: also where control tokens are looked for after normalisation."""
     tokenizer = Tokenizer(byte_level(normalized=normalized, normalizer=normalizer))
-    ids = encode_chat(TEMPLATE, tokenizer, user(HOSTILE + "e\u0301"))
+    ids = encoded(tokenizer, user(HOSTILE + "e\u0301"))
     assert specials_in(tokenizer, ids) == ["<|bos|>", "<|start|>", "<|end|>", "<|start|>"]
     shown = tokenizer.decode(ids, skip_special_tokens=False)
     assert HOSTILE + ("e\u0301" if normalizer is None else "\u00e9") in shown
@@ -163,7 +167,7 @@ def test_the_guard_holds_whatever_the_pipeline(normalizer, normalized):
 
 def test_bos_is_written_once(tokenizer):
     """B181: the template writes it, so the tokenizer does not add another."""
-    ids = encode_chat(TEMPLATE, tokenizer, user("hi"))
+    ids = encoded(tokenizer, user("hi"))
     assert ids.count(tokenizer.token_id("<|bos|>")) == 1
     assert ids[0] == tokenizer.token_id("<|bos|>")
 

@@ -46,6 +46,10 @@ class EngineInfo(Protocol):
     def max_seq_len(self) -> int:
         """Tokens in a context, prompt and output together."""
 
+    @property
+    def chat_template(self) -> str | None:
+        """Source of the template that chats with tools use; None without one."""
+
 
 class TokenizerClient(Protocol):
     """A model's vocabulary. Texts are slow to tokenise: not on the event loop."""
@@ -78,6 +82,10 @@ class RequestHandle(Protocol):
     @property
     def num_prompt_tokens(self) -> int:
         """Tokens in the prompt."""
+
+    @property
+    def prompt_end(self) -> str:
+        """The last 64 characters of the prompt's text; empty when it came as token ids."""
 
     def __aiter__(self) -> AsyncIterator[Event]:
         """Events until every choice has one ``Finished`` or ``Failed``."""

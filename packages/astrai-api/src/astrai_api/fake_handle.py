@@ -31,6 +31,7 @@ class Reply:
             on as they are. Text ends with ``Finished`` by itself.
         refuse: raised by ``submit_async`` instead.
         cached_tokens: how much of the prompt the prefix cache is said to have had.
+        prompt_end: how the rendered prompt is said to end.
     """
 
     def __init__(
@@ -38,10 +39,12 @@ class Reply:
         *script: str | Gate | AstraiError | Event,
         refuse: Exception | None = None,
         cached_tokens: int = 0,
+        prompt_end: str = "",
     ) -> None:
         self.script = script
         self.refuse = refuse
         self.cached_tokens = cached_tokens
+        self.prompt_end = prompt_end
 
 
 class FakeHandle:
@@ -74,6 +77,7 @@ class FakeHandle:
         self.request = request
         self.aborted = Gate()
         self.num_prompt_tokens = len(prompt_ids)
+        self.prompt_end = reply.prompt_end
         self._prompt_ids = prompt_ids
         self._reply = reply
         self._tokenizer = tokenizer

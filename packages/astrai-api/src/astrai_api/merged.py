@@ -54,6 +54,11 @@ class MergedHandle:
         """Tokens in all prompts."""
         return sum(handle.num_prompt_tokens for handle in self._handles)
 
+    @property
+    def prompt_end(self) -> str:
+        """How the prompt of the first request ends."""
+        return self._handles[0].prompt_end
+
     def abort(self) -> None:
         """Stop all of them, and stop listening to them."""
         for handle in self._handles:

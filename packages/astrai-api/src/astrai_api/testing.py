@@ -59,6 +59,7 @@ class FakeInfo:
     n_tokens: int = 8192
     page_size: int = 16
     max_seq_len: int = 4096
+    chat_template: str | None = None
 
 
 @dataclass

@@ -150,4 +150,5 @@ def _info(
         page_size=config.page_size,
         max_batch_size=config.max_batch_size,
         max_step_tokens=sizes.max_step_tokens,
+        chat_template=loaded.chat_template.tool_source if loaded.chat_template else None,
     )

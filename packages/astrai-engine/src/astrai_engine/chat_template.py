@@ -84,6 +84,11 @@ class ChatTemplate:
         text = self._render(self._select(tools), prepared, given)
         return _cut_at_tag(text) if continue_final_message else text
 
+    @property
+    def tool_source(self) -> str | None:
+        """The source that chats with tools are rendered with."""
+        return self.sources.get("tool_use", self.sources.get("default"))
+
     def _select(self, tools: Any) -> jinja2.Template:
         if tools is not None and "tool_use" in self._compiled:
             return self._compiled["tool_use"]

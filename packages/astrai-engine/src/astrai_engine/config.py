@@ -80,6 +80,7 @@ class EngineInfo:
         page_size: tokens in a page.
         max_batch_size: requests running at once.
         max_step_tokens: token budget of a step.
+        chat_template: source of the template that chats with tools use; None without one.
     """
 
     model: str
@@ -94,6 +95,7 @@ class EngineInfo:
     page_size: int
     max_batch_size: int
     max_step_tokens: int
+    chat_template: str | None = None
 
 
 def _at_least_one(name: str, value: int) -> None:

@@ -1,12 +1,12 @@
 """Grammars compiled against a vocabulary: which tokens may come next, enforced while sampling."""
 
-import json
 import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +16,8 @@ from torch import Tensor
 
 from astrai_engine.errors import InvalidRequestError
 from astrai_engine.grammar import Grammar
+from astrai_engine.grammar_text import definition, schemas_in
 from astrai_engine.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from llguidance._lib import JsonCompileOptions
 
 _LIMITS = LLParserLimits(
     initial_lexer_fuel=2_000_000,
@@ -29,14 +27,8 @@ _LIMITS = LLParserLimits(
 )
 """Bounds on what one grammar may cost, about 50 ms to compile and 15 ms a token at most."""
 
-_JSON_LAYOUT: "JsonCompileOptions" = {
-    "whitespace_flexible": False,
-    "item_separator": ", ",
-    "key_separator": ": ",
-}
-"""JSON on one line: where white space is free, a small model may write it without end."""
-
 _MAX_KEPT = 64
+_NONE_VISIBLE: Mapping[str, int] = MappingProxyType({})
 
 
 class Constraint:
@@ -81,30 +73,43 @@ class GrammarCompiler:
         self._eos_token_ids = sorted(eos_token_ids)
         self._vocab_size = vocab_size
         self._vocabulary: LLTokenizer | None = None
-        self._kept: OrderedDict[Grammar, LLMatcher] = OrderedDict()
+        self._kept: OrderedDict[str, LLMatcher] = OrderedDict()
         self._lock = Lock()
 
-    def compile(self, grammar: Grammar) -> Constraint:
+    def compile(
+        self, grammar: Grammar, *, prompt_end: str = "", visible: Mapping[str, int] = _NONE_VISIBLE
+    ) -> Constraint:
         """A constraint at the beginning of a grammar.
+
+        Args:
+            grammar: what the text has to look like.
+            prompt_end: the last characters of the prompt, which tell whether reasoning is open.
+            visible: ids of the special tokens that the text shows, by their text.
 
         Raises:
             InvalidRequestError: the grammar is not valid, can't be enforced, or costs too much.
         """
+
+        def token_id(text: str) -> int | None:
+            found = self._source.added_token_id(text)
+            return visible.get(text) if found in self._source.special_token_ids else found
+
+        text = definition(grammar, prompt_end, token_id)
         with self._lock:
-            matcher = self._kept.pop(grammar, None) or self._build(grammar)
-            self._kept[grammar] = matcher
+            matcher = self._kept.pop(text, None) or self._build(grammar, text)
+            self._kept[text] = matcher
             if len(self._kept) > _MAX_KEPT:
                 self._kept.popitem(last=False)
             return Constraint(matcher.deep_copy())
 
-    def _build(self, grammar: Grammar) -> LLMatcher:
+    def _build(self, grammar: Grammar, text: str) -> LLMatcher:
         if self._vocabulary is None:  # half a second, so only once somebody needs it
             self._vocabulary = LLTokenizer(
                 self._source.to_json(), n_vocab=self._vocab_size, eos_token=self._eos_token_ids
             )
-        matcher = LLMatcher(self._vocabulary, _internal_form(grammar), limits=_LIMITS)
+        matcher = LLMatcher(self._vocabulary, text, limits=_LIMITS)
         if matcher.is_error():
-            raise InvalidRequestError(_explain(grammar, matcher.get_error()), param=grammar.kind)
+            raise InvalidRequestError(_explain(grammar, matcher.get_error()), param=grammar.source)
         return matcher
 
 
@@ -147,29 +152,17 @@ class TokenMasks:
         return torch.from_numpy(flags[:, : self._vocab_size].view(np.bool_))
 
 
-def _internal_form(grammar: Grammar) -> str:
-    match grammar.kind:
-        case "json_schema":
-            return str(LLMatcher.grammar_from_json_schema(grammar.text, overrides=_JSON_LAYOUT))
-        case "regex":
-            return str(LLMatcher.grammar_from_regex(grammar.text))
-        case "choice":
-            texts = " | ".join(json.dumps(text) for text in json.loads(grammar.text))
-            return str(LLMatcher.grammar_from_lark(f"start: {texts}"))
-        case "lark":
-            return str(LLMatcher.grammar_from_lark(grammar.text))
-
-
 def _explain(grammar: Grammar, error: str) -> str:
     """The library's message, with the path of a schema's keyword that it can't enforce."""
     unimplemented = re.search(r"Unimplemented keys: \[(.*?)\]", error)
-    if grammar.kind == "json_schema" and unimplemented:
+    if unimplemented:
         keys = re.findall(r'"(.*?)"', unimplemented[1])
-        paths = [path for path in _paths(json.loads(grammar.text)) if path[-1] in keys]
+        schemas = schemas_in(grammar)
+        paths = [path for schema in schemas for path in _paths(schema) if path[-1] in keys]
         if paths:
-            where = ", ".join("#/" + "/".join(path) for path in paths)
-            return f"The json_schema can't be enforced: {where} is not supported; remove it."
-    return f"The {grammar.kind} can't be enforced: {error.strip()}"
+            where = ", ".join(dict.fromkeys("#/" + "/".join(path) for path in paths))
+            return f"The {grammar.source} can't be enforced: {where} is not supported; remove it."
+    return f"The {grammar.source} can't be enforced: {error.strip()}"
 
 
 def _paths(schema: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

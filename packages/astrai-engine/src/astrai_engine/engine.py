@@ -220,7 +220,7 @@ class InferenceEngine:
         Raises:
             RequestError: the request can never be served as it stands.
         """
-        return self._intake.prepare(request).prompt_ids
+        return self._intake.prepare(request).prompt.token_ids
 
     def count_prompt_tokens(self, request: GenerationRequest) -> int:
         """How many tokens the prompt of a request has, without running it."""
@@ -289,7 +289,8 @@ class InferenceEngine:
     def _open(self, prepared: Prepared, handle_type: type[_Handle]) -> _Handle:
         handle = handle_type(
             self._intake.new_id(),
-            num_prompt_tokens=len(prepared.prompt_ids),
+            num_prompt_tokens=len(prepared.prompt.token_ids),
+            prompt_end=prepared.prompt.end,
             num_choices=prepared.request.n,
             abort=self.abort,
         )

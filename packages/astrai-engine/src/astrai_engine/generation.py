@@ -1,10 +1,8 @@
 """One choice while the engine works on it: its sequence, its text and where its events go."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from astrai_engine.delivery import EventSink
-from astrai_engine.detokenizer import TokenBytes
 from astrai_engine.events import (
     FinishReason,
     PromptLogprobs,
@@ -16,14 +14,7 @@ from astrai_engine.events import (
 from astrai_engine.sampling.logprobs import RowLogprobs
 from astrai_engine.sequence import Sequence
 from astrai_engine.text_stream import TextStream
-
-
-class TokenTexts(TokenBytes, Protocol):
-    """What a generation needs of a tokenizer."""
-
-    def token_text(self, token_id: int) -> str:
-        """A token's text, for people to read."""
-        ...
+from astrai_engine.visible_tokens import TokenTexts
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,26 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from astrai_engine.errors import InvalidRequestError
+from astrai_engine.reasoning_tags import ReasoningTags
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
 
 MAX_GRAMMAR_CHARS = 64 * 1024
 """Longest grammar that is compiled."""
 
 MAX_DEPTH = 64
 """Deepest nesting of a schema that is compiled."""
+
+JSON_LAYOUT: "JsonCompileOptions" = {
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+}
+"""JSON on one line: where white space is free, a small model may write it without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +32,23 @@ class Grammar:
     Attributes:
         kind: how ``text`` is written.
         text: a JSON schema, a regular expression, a JSON list of texts, or a Lark grammar.
+        source: what the caller knows it by, for errors; the kind unless given.
+        after: the tags of reasoning that may come before the text; None when nothing may. Where
+            the prompt stops inside the reasoning, the rest of it has to.
     """
 
     kind: Literal["json_schema", "regex", "choice", "lark"]
     text: str
+    source: str = ""
+    after: ReasoningTags | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "source", self.source or self.kind)
         if len(self.text) > MAX_GRAMMAR_CHARS:
             raise InvalidRequestError(
-                f"The {self.kind} has {len(self.text)} characters; at most {MAX_GRAMMAR_CHARS} "
+                f"The {self.source} has {len(self.text)} characters; at most {MAX_GRAMMAR_CHARS} "
                 "are taken.",
-                param=self.kind,
+                param=self.source,
             )
 
     @classmethod
@@ -41,10 +58,7 @@ class Grammar:
         Raises:
             InvalidRequestError: the schema is too large or too deep.
         """
-        if _depth(schema) > MAX_DEPTH:
-            raise InvalidRequestError(
-                f"The json_schema is nested deeper than {MAX_DEPTH} levels.", param="json_schema"
-            )
+        check_depth(schema, "json_schema")
         return cls("json_schema", json.dumps(schema))
 
     @classmethod
@@ -69,9 +83,34 @@ class Grammar:
         return cls("choice", json.dumps(list(texts)))
 
     @classmethod
-    def lark(cls, grammar: str) -> "Grammar":
-        """Text that a context-free grammar in Lark's notation derives from ``start``."""
-        return cls("lark", grammar)
+    def lark(cls, grammar: str, *, source: str = "") -> "Grammar":
+        """Text that a context-free grammar in Lark's notation derives from ``start``.
+
+        A rule that is one quoted text stands for the token with this text where the vocabulary
+        has one that the request's text shows: ``tag: "<tool_call>"``.
+
+        Args:
+            grammar: the rules, one a line.
+            source: what the caller knows it by, for errors.
+        """
+        return cls("lark", grammar, source)
+
+
+def lark_json(schema: Mapping[str, Any]) -> str:
+    """Lark's notation for JSON that matches a schema, on one line."""
+    return "%json " + json.dumps({**schema, "x-guidance": JSON_LAYOUT})
+
+
+def check_depth(schema: Any, source: str) -> None:
+    """Refuse what is nested too deep.
+
+    Raises:
+        InvalidRequestError: it is; the message names the source.
+    """
+    if _depth(schema) > MAX_DEPTH:
+        raise InvalidRequestError(
+            f"The {source} is nested deeper than {MAX_DEPTH} levels.", param=source
+        )
 
 
 def _depth(value: Any) -> int:

@@ -14,6 +14,7 @@ class RequestHandle(ABC):
     Attributes:
         request_id: unique in the engine.
         num_prompt_tokens: tokens of the prompt.
+        prompt_end: the last 64 characters of its text; empty when it came as token ids.
     """
 
     def __init__(
@@ -21,11 +22,13 @@ class RequestHandle(ABC):
         request_id: str,
         *,
         num_prompt_tokens: int,
+        prompt_end: str,
         num_choices: int,
         abort: Callable[[str], None],
     ) -> None:
         self.request_id = request_id
         self.num_prompt_tokens = num_prompt_tokens
+        self.prompt_end = prompt_end
         self._num_open = num_choices
         self._abort = abort
         self._open()

@@ -11,8 +11,10 @@ from astrai_engine.constraint import Constraint
 from astrai_engine.delivery import EventSink
 from astrai_engine.generation import Generation
 from astrai_engine.loop import InferenceScheduler
+from astrai_engine.prompt import EncodedPrompt
 from astrai_engine.request import GenerationRequest
 from astrai_engine.sequence import Sequence
+from astrai_engine.visible_tokens import VisibleTokens
 from astrai_kernels import requested_backend, select_backend
 
 
@@ -22,12 +24,12 @@ class Prepared:
 
     Attributes:
         request: what to generate.
-        prompt_ids: its prompt.
+        prompt: its prompt.
         constraint: its grammar, compiled; None without one.
     """
 
     request: GenerationRequest
-    prompt_ids: list[int]
+    prompt: EncodedPrompt
     constraint: Constraint | None
 
 
@@ -65,9 +67,13 @@ class Intake:
         Raises:
             RequestError: the request can never be served as it stands.
         """
-        prompt_ids = self._parts.prompts.encode(request)
-        constraint = self._parts.grammars.compile(request.grammar) if request.grammar else None
-        return Prepared(request, prompt_ids, constraint)
+        prompt = self._parts.prompts.encode(request)
+        constraint = None
+        if request.grammar is not None:
+            constraint = self._parts.grammars.compile(
+                request.grammar, prompt_end=prompt.end, visible=self._visible(request)
+            )
+        return Prepared(request, prompt, constraint)
 
     def start(
         self, prepared: Prepared, request_id: str, sink: EventSink, *, wait: bool = False
@@ -85,7 +91,7 @@ class Intake:
             EngineUnavailableError: the engine is shutting down or lost.
             BackendUnavailableError: the backend was chosen strictly and can't run.
         """
-        request, prompt_ids = prepared.request, prepared.prompt_ids
+        request, prompt_ids = prepared.request, prepared.prompt.token_ids
         choice = requested_backend()
         # A strict choice that can't run here is refused before anything is queued.
         select_backend(self._parts.device, choice=choice)
@@ -117,11 +123,20 @@ class Intake:
             self._admission.leave(request.n)
             raise
 
+    def _visible(self, request: GenerationRequest) -> dict[str, int]:
+        """Ids of the special tokens that the text shows, by their text; none that may end it."""
+        ends = self._parts.eos_token_ids.union(request.stop_token_ids)
+        special = self._parts.tokenizer.special_token_ids
+        found = (
+            (t, self._parts.tokenizer.added_token_id(t)) for t in request.visible_special_tokens
+        )
+        return {text: i for text, i in found if i in special and i not in ends}
+
     def _generation(self, sequence: Sequence, sink: EventSink) -> Generation:
         return Generation(
             sequence,
             sink,
-            tokenizer=self._parts.tokenizer,
+            tokenizer=VisibleTokens(self._parts.tokenizer, self._visible(sequence.request)),
             eos_token_ids=self._parts.eos_token_ids,
         )
 

@@ -48,6 +48,8 @@ class GenerationRequest:
             when the text is whole and nothing can follow; ``ignore_eos`` and ``min_tokens`` have
             no say in it.
         stop_token_ids: token ids that end the generation.
+        visible_special_tokens: special tokens, by their text, that the generated text shows;
+            those that end it never do, and texts that are no special token change nothing.
         ignore_eos: go on after an end-of-sequence token.
         logprobs: report the log-probability of each generated token.
         top_logprobs: how many alternatives to report with it.
@@ -88,6 +90,7 @@ class GenerationRequest:
     stop: Sequence[str] = ()
     grammar: Grammar | None = None
     stop_token_ids: Sequence[int] = ()
+    visible_special_tokens: Sequence[str] = ()
     ignore_eos: bool = False
     logprobs: bool = False
     top_logprobs: int = 0

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import tokenizers
 
@@ -106,6 +106,11 @@ class Tokenizer:
         """The id of a token in the vocabulary's own spelling, or None."""
         return self._backend.token_to_id(token)
 
+    def added_token_id(self, text: str) -> int | None:
+        """The id of the added token, a control token or not, with this text; None without one."""
+        token_id = self._backend.token_to_id(text)
+        return token_id if token_id in self._added else None
+
     @cached_property
     def special_tokens(self) -> tuple[str, ...]:
         """The texts of all control tokens."""
@@ -180,17 +185,30 @@ class TextGuard:
         return marked + _BREAK if any(tail in self._beginnings for tail in tails) else marked
 
 
-def encode_chat(
+class RenderedChat(NamedTuple):
+    """The text of a chat.
+
+    Attributes:
+        text: the text, breaks included.
+        has_breaks: whether a ``TextGuard`` has marked some of it.
+    """
+
+    text: str
+    has_breaks: bool
+
+    @property
+    def plain_text(self) -> str:
+        """The text without breaks."""
+        return self.text.replace(_BREAK, "") if self.has_breaks else self.text
+
+
+def render_chat(
     template: ChatTemplate,
     tokenizer: Tokenizer,
     messages: Sequence[Mapping[str, Any]],
     **template_arguments: Any,
-) -> list[int]:
-    """Render messages and tokenise the result.
-
-    The template's own control tokens become their ids; text that messages, tools or variables
-    bring never does, even when it spells one. The ids of all other chats are those of the
-    rendered text.
+) -> RenderedChat:
+    """The text of a chat, with what messages, tools and variables bring marked.
 
     Args:
         template: the model's.
@@ -198,18 +216,26 @@ def encode_chat(
         messages: the chat.
         template_arguments: the keywords of ``ChatTemplate.render``.
 
-    Returns:
-        Token ids, without any the template does not write.
-
     Raises:
         TemplateError: the template refuses the messages.
-        InvalidRequestError: a text holds half of a surrogate pair.
     """
     (marked, arguments), has_breaks = tokenizer.text_guard.mark((messages, template_arguments))
-    text = template.render(marked, **arguments)
-    if has_breaks:
-        return tokenizer.encode_with_breaks(text)
-    return tokenizer.encode(text, add_special_tokens=False)
+    return RenderedChat(template.render(marked, **arguments), has_breaks)
+
+
+def encode_chat(chat: RenderedChat, tokenizer: Tokenizer) -> list[int]:
+    """Token ids of a chat, without any that its template does not write.
+
+    The template's own control tokens become their ids; text that messages, tools or variables
+    bring never does, even when it spells one. The ids of all other chats are those of the
+    rendered text.
+
+    Raises:
+        InvalidRequestError: a text holds half of a surrogate pair.
+    """
+    if chat.has_breaks:
+        return tokenizer.encode_with_breaks(chat.text)
+    return tokenizer.encode(chat.text, add_special_tokens=False)
 
 
 def _encode(pipeline: tokenizers.Tokenizer, text: str, *, add_special_tokens: bool) -> list[int]:

@@ -1,0 +1,1 @@
+"""Tool calls: the formats that models write them in, parsed as they come and enforced."""
