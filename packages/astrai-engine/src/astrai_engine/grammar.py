@@ -86,8 +86,9 @@ class Grammar:
     def lark(cls, grammar: str, *, source: str = "") -> "Grammar":
         """Text that a context-free grammar in Lark's notation derives from ``start``.
 
-        A rule that is one quoted text stands for the token with this text where the vocabulary
-        has one that the request's text shows: ``tag: "<tool_call>"``.
+        A rule that is one quoted text is the token with this text, where the vocabulary has one
+        and the request's text shows it: ``tag: "<tool_call>"``. So is the end of a rule for any
+        text up to it: ``until[lazy]: /(.|\\n)*/ "<tool_call>"``.
 
         Args:
             grammar: the rules, one a line.

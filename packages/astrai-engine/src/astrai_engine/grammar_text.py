@@ -14,7 +14,15 @@ from astrai_engine.reasoning_tags import ReasoningTags
 TokenId = Callable[[str], int | None]
 """Gives the id of the token that stands for a text as a whole, or None."""
 
-_TAG_RULE = re.compile(r'^(\w+: )("(?:[^"\\]|\\.)+")$', re.MULTILINE)
+_TAG_RULE = re.compile(
+    r"""
+    ^(?P<name>\w+)
+    (?: : | \[lazy\]:(?P<text>[ ]/\(\.\|\\n\)\*/) )
+    [ ](?P<tag>"(?:[^"\\]|\\.)+")$
+    """,
+    re.MULTILINE | re.VERBOSE,
+)
+"""A rule that is a tag, or any text up to the first one."""
 
 
 def definition(grammar: Grammar, prompt_end: str, token_id: TokenId) -> str:
@@ -59,21 +67,23 @@ def _answer(grammar: Grammar, token_id: TokenId) -> dict[str, Any]:
 
 def _reasoning(tags: ReasoningTags, token_id: TokenId, *, is_open: bool) -> str:
     """Rules for reasoning, required where it is open, and then the answer."""
-    end = re.escape(tags.end).replace("/", r"\/")
-    if token_id(tags.end) is None:
-        thought = f"thought[lazy]: /(.|\\n)*{end}/"
-    else:
-        thought = f"thought: /(.|\\n)*/ end\nend: {json.dumps(tags.end)}"
     before = "thought GAP?" if is_open else "(open thought GAP?)?"
-    rules = f"start: {before} @answer\nopen: {json.dumps(tags.start)}\nGAP: /\\n{{1,2}}/\n{thought}"
-    return _with_tokens(rules, token_id)
+    rules = (
+        f"start: {before} @answer",
+        f"open: {json.dumps(tags.start)}",
+        f"thought[lazy]: /(.|\\n)*/ {json.dumps(tags.end)}",
+        "GAP: /\\n{1,2}/",
+    )
+    return _with_tokens("\n".join(rules), token_id)
 
 
 def _with_tokens(rules: str, token_id: TokenId) -> str:
-    """Rules that are one text replaced by the token that stands for it."""
+    """Rules whose tags are tokens where the vocabulary has them."""
 
     def replaced(rule: re.Match[str]) -> str:
-        found = token_id(json.loads(rule[2]))
-        return rule[0] if found is None else f"{rule[1]}<[{found}]>"
+        found = token_id(json.loads(rule["tag"]))
+        if found is None:
+            return rule[0]
+        return f"{rule['name']}:{rule['text'] or ''} <[{found}]>"
 
     return _TAG_RULE.sub(replaced, rules)

@@ -18,7 +18,9 @@ class Tool:
 
     name: str
     description: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
+    parameters: Mapping[str, Any] = field(
+        default_factory=lambda: {"type": "object", "properties": {}}
+    )
     strict: bool = False
 
     def as_openai(self) -> dict[str, Any]:
