@@ -24,6 +24,9 @@ JSON_LAYOUT: "JsonCompileOptions" = {
 }
 """JSON on one line: where white space is free, a small model may write it without end."""
 
+ANY_TEXT = r"/(.|\n)*/"
+"""Lark's notation for any text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
@@ -84,11 +87,11 @@ class Grammar:
 
     @classmethod
     def lark(cls, grammar: str, *, source: str = "") -> "Grammar":
-        """Text that a context-free grammar in Lark's notation derives from ``start``.
+        r"""Text that a context-free grammar in Lark's notation derives from ``start``.
 
         A rule that is one quoted text is the token with this text, where the vocabulary has one
         and the request's text shows it: ``tag: "<tool_call>"``. So is the end of a rule for any
-        text up to it: ``until[lazy]: /(.|\\n)*/ "<tool_call>"``.
+        text up to it: ``until[lazy]: /(.|\n)*/ "<tool_call>"``.
 
         Args:
             grammar: the rules, one a line.

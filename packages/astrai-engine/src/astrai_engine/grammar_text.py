@@ -8,19 +8,16 @@ from typing import Any
 
 from llguidance import LLMatcher
 
-from astrai_engine.grammar import JSON_LAYOUT, Grammar
+from astrai_engine.grammar import ANY_TEXT, JSON_LAYOUT, Grammar
 from astrai_engine.reasoning_tags import ReasoningTags
 
 TokenId = Callable[[str], int | None]
 """Gives the id of the token that stands for a text as a whole, or None."""
 
 _TAG_RULE = re.compile(
-    r"""
-    ^(?P<name>\w+)
-    (?: : | \[lazy\]:(?P<text>[ ]/\(\.\|\\n\)\*/) )
-    [ ](?P<tag>"(?:[^"\\]|\\.)+")$
-    """,
-    re.MULTILINE | re.VERBOSE,
+    rf"^(?P<name>\w+)(?::|\[lazy\]:(?P<text> {re.escape(ANY_TEXT)}))"
+    r' (?P<tag>"(?:[^"\\]|\\.)+")$',
+    re.MULTILINE,
 )
 """A rule that is a tag, or any text up to the first one."""
 
@@ -71,7 +68,7 @@ def _reasoning(tags: ReasoningTags, token_id: TokenId, *, is_open: bool) -> str:
     rules = (
         f"start: {before} @answer",
         f"open: {json.dumps(tags.start)}",
-        f"thought[lazy]: /(.|\\n)*/ {json.dumps(tags.end)}",
+        f"thought[lazy]: {ANY_TEXT} {json.dumps(tags.end)}",
         "GAP: /\\n{1,2}/",
     )
     return _with_tokens("\n".join(rules), token_id)

@@ -32,13 +32,17 @@ def arguments_schema(tool: Tool) -> dict[str, Any]:
     return _closed({**tool.parameters, "type": "object"})
 
 
-def _closed(schema: Any) -> Any:
-    if not isinstance(schema, Mapping) or not _COMBINING.isdisjoint(schema):
-        return schema
+def _closed(schema: Mapping[str, Any]) -> dict[str, Any]:
     closed = dict(schema)
-    if isinstance(schema.get("items"), Mapping):
-        closed["items"] = _closed(schema["items"])
-    if isinstance(schema.get("properties"), Mapping):
-        closed["properties"] = {key: _closed(part) for key, part in schema["properties"].items()}
+    if not _COMBINING.isdisjoint(schema):
+        return closed
+    items, properties = schema.get("items"), schema.get("properties")
+    if isinstance(items, Mapping):
+        closed["items"] = _closed(items)
+    if isinstance(properties, Mapping) and set(schema.get("required", ())) <= properties.keys():
         closed["additionalProperties"] = False
+        closed["properties"] = {
+            key: _closed(part) if isinstance(part, Mapping) else part
+            for key, part in properties.items()
+        }
     return closed

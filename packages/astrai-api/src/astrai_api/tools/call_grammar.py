@@ -1,20 +1,26 @@
-"""Grammars of calls: the rules that all formats share, in Lark's notation.
+r"""Grammars of calls: what all formats share, in Lark's notation.
 
 The layout of a call is fixed, down to its spaces: what a model is free to choose is which tool it
 calls, and with what.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from astrai_api.tools.arguments_schema import arguments_schema
 from astrai_api.tools.tool import Tool
-from astrai_engine.grammar import Grammar, lark_json
+from astrai_engine.grammar import ANY_TEXT, Grammar, lark_json
 
 MAX_CALLS = 16
 """Most calls in an answer that consists of calls."""
 
-Body = Callable[[str, str], str]
+Schemas: TypeAlias = Sequence[Mapping[str, Any]]
+
+ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+"""The schema of arguments that nothing is demanded of."""
+
+Body: TypeAlias = Callable[[str, str], str]
 """Gives the rule of a call, from a tool's name and the notation of its arguments."""
 
 
@@ -23,44 +29,67 @@ def quoted(text: str) -> str:
     return json.dumps(text)
 
 
-def required(tools: Sequence[Tool], body: Body, start: str, *rules: str) -> Grammar:
-    """Calls of any of some tools.
+def required_schemas(tools: Sequence[Tool]) -> Schemas:
+    """What the arguments of each tool must match in a call that has to be made.
 
-    Args:
-        tools: at least one; all arguments match their schema.
-        body: the rule of a call.
-        start: the start rule, made of ``tool``.
-        *rules: those it is made of besides.
+    Raises:
+        InvalidRequestError: a schema is too deep, or demands something else than an object.
     """
-    arguments = [lark_json(arguments_schema(tool)) for tool in tools]
-    return _grammar(tools, arguments, body, start, *rules)
+    return [arguments_schema(tool) for tool in tools]
 
 
-def wherever_begun(tools: Sequence[Tool], body: Body, start: str, *rules: str) -> Grammar | None:
-    """Text in which what begins as a call of any of some tools goes on as one.
-
-    Args:
-        tools: those on offer; only the arguments of strict ones match their schema.
-        body: the rule of a call.
-        start: the start rule, made of ``tool``.
-        *rules: those it is made of besides.
+def auto_schemas(tools: Sequence[Tool]) -> Schemas | None:
+    """What the arguments of each tool must match in a call that a model makes by itself.
 
     Returns:
-        None when no tool is strict.
+        None when no tool is strict; the others take any object.
+
+    Raises:
+        InvalidRequestError: a schema is too deep, or demands something else than an object.
     """
     if not any(tool.strict for tool in tools):
         return None
-    arguments = [
-        lark_json(arguments_schema(tool) if tool.strict else {"type": "object"}) for tool in tools
-    ]
-    return _grammar(tools, arguments, body, start, *rules)
+    return [arguments_schema(tool) if tool.strict else ANY_OBJECT for tool in tools]
 
 
-def _grammar(
-    tools: Sequence[Tool], arguments: Sequence[str], body: Body, start: str, *rules: str
-) -> Grammar:
+def tool_rules(tools: Sequence[Tool], schemas: Schemas, body: Body) -> list[str]:
+    """The rule ``tool``, a call of any of some tools, and those it is made of."""
     names = [f"tool_{number}" for number in range(len(tools))]
-    bodies = [body(tool.name, text) for tool, text in zip(tools, arguments, strict=True)]
-    calls = [f"{name}: {text}" for name, text in zip(names, bodies, strict=True)]
-    lines = [f"start: {start}", *rules, f"tool: {' | '.join(names)}", *calls]
-    return Grammar.lark("\n".join(lines), source="tools")
+    calls = [
+        f"{name}: {body(tool.name, lark_json(schema))}"
+        for name, tool, schema in zip(names, tools, schemas, strict=True)
+    ]
+    return [f"tool: {' | '.join(names)}", *calls]
+
+
+def in_a_row(rule: str, separator: str, *, parallel: bool) -> str:
+    """A rule, or several of it with a text between them."""
+    return f"{rule} ({quoted(separator)} {rule}){{0,{MAX_CALLS - 1}}}" if parallel else rule
+
+
+def text_rules(beginnings: Mapping[str, str], *, forbidden: str) -> list[str]:
+    """Rules for text in which a line may begin like a call, and then has to go on as one.
+
+    Args:
+        beginnings: regular expressions of such beginnings, by the rule for any text up to one.
+        forbidden: regular expression of what no line begins with.
+
+    Returns:
+        The rules of ``beginnings``, and ``rest`` for text behind the last call.
+    """
+    line = r"((.|\n)*\n)?\s*"
+    return [
+        *(f"{name}[lazy]: LINE_START /{pattern}/" for name, pattern in beginnings.items()),
+        f"LINE_START: TEXT & /{line}/",
+        rf"TEXT: {ANY_TEXT} & ~/{line}({forbidden})(.|\n)*/",
+        "rest: TEXT",
+    ]
+
+
+def calls_grammar(*rules: str) -> Grammar:
+    """The grammar of some rules.
+
+    Raises:
+        InvalidRequestError: they are too long.
+    """
+    return Grammar.lark("\n".join(rules), source="tools")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from astrai_api.answer_parts import AnswerPart
-from astrai_api.tools.reading import Calls, NotACall, Reading
+from astrai_api.tools.reading import Calls, NotACallError, Reading
 
 Reader = Callable[[Calls], Reading[None]]
 """Begins to read a call."""
@@ -75,27 +75,29 @@ class CallParser:
             self._held.append(char)
             try:
                 reading.send(char)
-            except (StopIteration, NotACall) as end:
-                rest = self._end_reading(is_call=isinstance(end, StopIteration))
-                return rest + text[place + 1 :]
-            finally:
-                self._note_news()
+            except StopIteration:
+                self._forget_held()
+                self._reading = None
+                return text[place + 1 :]
+            except NotACallError:
+                return self._give_up() + text[place + 1 :]
+            if self._calls.has_news:
+                self._forget_held()
         return ""
 
-    def _note_news(self) -> None:
-        if self._calls.has_news:
-            self._calls.has_news = False
-            self._held.clear()
-            self._space = ""
-            self._is_fresh = True
+    def _forget_held(self) -> None:
+        """What was held back has turned out to be part of a call."""
+        self._calls.has_news = False
+        self._held.clear()
+        self._space = ""
+        self._is_fresh = True
 
-    def _end_reading(self, *, is_call: bool) -> str:
+    def _give_up(self) -> str:
         """Back to content; gives the text that is to be looked at again."""
-        self._note_news()
-        held = "" if is_call else "".join(self._held)
+        held = "".join(self._held)
         self._held.clear()
         self._reading = None
-        if is_call or self._is_started:
+        if self._is_started:
             return held
         self._calls.add_content(self._space + held[0])
         self._space = ""

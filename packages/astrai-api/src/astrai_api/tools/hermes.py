@@ -8,15 +8,23 @@
 from collections.abc import Sequence
 
 from astrai_api.answer_parts import AnswerParser
-from astrai_api.tools.call_grammar import MAX_CALLS, quoted, required, wherever_begun
+from astrai_api.tools.call_grammar import (
+    auto_schemas,
+    calls_grammar,
+    in_a_row,
+    quoted,
+    required_schemas,
+    tool_rules,
+)
 from astrai_api.tools.call_parser import CallParser
 from astrai_api.tools.json_call import CallObject
-from astrai_api.tools.reading import Calls, NotACall, Reading, read_literal, read_space
+from astrai_api.tools.reading import Calls, NotACallError, Reading, read_literal, read_space
 from astrai_api.tools.tool import Tool
-from astrai_engine.grammar import Grammar
+from astrai_engine.grammar import ANY_TEXT, Grammar
 
 _START = "<tool_call>"
 _END = "</tool_call>"
+_GAP = "\n"
 
 
 class HermesFormat:
@@ -31,16 +39,27 @@ class HermesFormat:
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool) -> Grammar:
         """One call, or several."""
-        start = f'call ("\\n" call){{0,{MAX_CALLS - 1}}}' if parallel else "call"
-        call = 'call: open "\\n" tool "\\n" close'
-        tags = f"open: {quoted(_START)}", f"close: {quoted(_END)}"
-        return required(tools, _body, start, call, *tags)
+        return calls_grammar(
+            f"start: {in_a_row('call', _GAP, parallel=parallel)}",
+            f"call: open {quoted(_GAP)} tool {quoted(_GAP)} close",
+            f"open: {quoted(_START)}",
+            f"close: {quoted(_END)}",
+            *tool_rules(tools, required_schemas(tools), _body),
+        )
 
     def auto_grammar(self, tools: Sequence[Tool]) -> Grammar | None:
         """Any text, in which the tag begins a call."""
-        call = 'call: begin "\\n" tool "\\n" close'
-        tags = f"begin[lazy]: /(.|\\n)*/ {quoted(_START)}", f"close: {quoted(_END)}"
-        return wherever_begun(tools, _body, "call* rest", "rest: /(.|\\n)*/", call, *tags)
+        schemas = auto_schemas(tools)
+        if schemas is None:
+            return None
+        return calls_grammar(
+            "start: call* rest",
+            f"call: until {quoted(_GAP)} tool {quoted(_GAP)} close",
+            f"until[lazy]: {ANY_TEXT} {quoted(_START)}",
+            f"close: {quoted(_END)}",
+            f"rest: {ANY_TEXT}",
+            *tool_rules(tools, schemas, _body),
+        )
 
 
 def _body(name: str, arguments: str) -> str:
@@ -57,7 +76,7 @@ def _read(calls: Calls) -> Reading[None]:
         if not (yield from call.read(first)):
             return
         char = yield from read_space()
-    except NotACall as mistake:
+    except NotACallError as mistake:
         if not call.is_started:
             raise
         char = mistake.char  # behind the arguments, such as a brace that is missing

@@ -4,8 +4,8 @@ Only what can be nothing else is a call: the object has no keys but a call's, an
 Its arguments are passed on as they come, or at its end if the name stands behind them.
 """
 
-from astrai_api.tools.json_scanner import JsonScanner, NotJson
-from astrai_api.tools.reading import Calls, NotACall, Reading, read_name, read_space
+from astrai_api.tools.json_scanner import JsonScanner, NotJsonError
+from astrai_api.tools.reading import Calls, NotACallError, Reading, read_name, read_space
 
 _ARGUMENTS = ("arguments", "parameters")
 _KEYS = ("name", "id", "type", *_ARGUMENTS)
@@ -33,14 +33,14 @@ class CallObject:
         It is not when its end tag had to end it.
         """
         if first != "{":
-            raise NotACall(first)
+            raise NotACallError(first)
         char = ","
         while char == ",":
             if not (yield from self._read_item()):
                 return False
             char = yield from read_space()
         if char != "}" or not self._name:
-            raise NotACall(char)
+            raise NotACallError(char)
         if not self.is_started:
             self._calls.start(self._name)
             self._calls.add_arguments(self._early_arguments or "{}")
@@ -49,7 +49,7 @@ class CallObject:
     def read_arguments(self, name: str, first: str) -> Reading[bool]:
         """The arguments of a tool, passed on as they come; tells whether they are whole."""
         if first != "{":
-            raise NotACall(first)
+            raise NotACallError(first)
         self._calls.start(name)
         self.is_started = True
         scanner, char = JsonScanner(), first
@@ -57,7 +57,7 @@ class CallObject:
             while not scanner.push(char):
                 self._calls.add_arguments(char)
                 char = yield
-        except NotJson:
+        except NotJsonError:
             yield from self._read_mistake(char)
             return False
         self._calls.add_arguments(char)
@@ -66,15 +66,15 @@ class CallObject:
     def _read_item(self) -> Reading[bool]:
         quote = yield from read_space()
         if quote != '"':
-            raise NotACall(quote)
+            raise NotACallError(quote)
         key, _ = yield from read_name(_KEYS, (yield), '"')
         colon = yield from read_space()
         if colon != ":":
-            raise NotACall(colon)
+            raise NotACallError(colon)
         first = yield from read_space()
         if key in _ARGUMENTS:
             if self._early_arguments or self.is_started:
-                raise NotACall(first)
+                raise NotACallError(first)
             if self._name:
                 return (yield from self.read_arguments(self._name, first))
             self._early_arguments = yield from _read_value(first, "{")
@@ -86,7 +86,7 @@ class CallObject:
 
     def _read_name(self, first: str) -> Reading[None]:
         if first != '"' or self._name:
-            raise NotACall(first)
+            raise NotACallError(first)
         char = yield
         self._calls.is_open = True
         self._name, _ = yield from read_name(self._calls.names, char, '"')
@@ -104,11 +104,11 @@ class CallObject:
 def _read_value(first: str, opening: str) -> Reading[str]:
     """A JSON object or string, whole."""
     if first != opening:
-        raise NotACall(first)
+        raise NotACallError(first)
     scanner, text = JsonScanner(), first
     try:
         while not scanner.push(text[-1]):
             text += yield
-    except NotJson:
-        raise NotACall(text[-1]) from None
+    except NotJsonError:
+        raise NotACallError(text[-1]) from None
     return text

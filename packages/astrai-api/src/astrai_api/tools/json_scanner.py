@@ -10,7 +10,7 @@ _SCALAR_CHARS = frozenset("+-.0123456789Eaeflnrstu")
 _SCALAR = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?|true|false|null", re.ASCII)
 
 
-class NotJson(Exception):
+class NotJsonError(Exception):
     """The text is not JSON from its last character on."""
 
 
@@ -42,7 +42,7 @@ class JsonScanner:
         """Add a character; tells whether it is the last.
 
         Raises:
-            NotJson: it does not fit.
+            NotJsonError: it does not fit.
         """
         if self._in_string:
             self._push_string(char)
@@ -63,26 +63,26 @@ class JsonScanner:
         elif char == "\\":
             self._escape = char
         elif char < " ":
-            raise NotJson
+            raise NotJsonError
 
     def _push_escape(self, char: str) -> None:
         self._escape += char
         if not re.fullmatch(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{0,4})', self._escape):
-            raise NotJson
+            raise NotJsonError
         if self._escape[1] != "u" or len(self._escape) == 6:
             self._escape = ""
 
     def _end_scalar(self) -> None:
         if self._scalar:
             if not _SCALAR.fullmatch(self._scalar):
-                raise NotJson
+                raise NotJsonError
             self._scalar = ""
 
     def _push_token(self, char: str) -> None:
         expected = self._next
         if char in "}]" and self._open and self._open[-1] == {"}": "{", "]": "["}[char]:
             if expected not in {_Next.COMMA_OR_END, _Next.KEY_OR_END, _Next.ITEM_OR_END}:
-                raise NotJson
+                raise NotJsonError
             self._open.pop()
             self._next = _Next.COMMA_OR_END
         elif expected in {_Next.KEY, _Next.KEY_OR_END} and char == '"':
@@ -95,7 +95,7 @@ class JsonScanner:
         elif expected in {_Next.VALUE, _Next.ITEM_OR_END}:
             self._begin_value(char)
         else:
-            raise NotJson
+            raise NotJsonError
 
     def _begin_value(self, char: str) -> None:
         self._next = _Next.COMMA_OR_END
@@ -107,4 +107,4 @@ class JsonScanner:
         elif self._open and char in "-0123456789tfn":
             self._scalar = char
         else:
-            raise NotJson
+            raise NotJsonError

@@ -1,7 +1,7 @@
 """Readers: coroutines that recognise a call, fed with one character after the other.
 
 A reader is primed with ``next``, then gets characters by ``send`` until it returns, with the last
-character of the call, or raises :class:`NotACall` at the first that does not fit.
+character of the call, or raises :class:`NotACallError` at the first that does not fit.
 """
 
 from collections.abc import Generator, Iterable
@@ -14,7 +14,7 @@ Reading: TypeAlias = Generator[None, str, T]
 """Takes characters and gives a value at its end."""
 
 
-class NotACall(Exception):
+class NotACallError(Exception):
     """The text is no call.
 
     Args:
@@ -92,7 +92,7 @@ def read_literal(text: str, first: str) -> Reading[None]:
         if place:
             char = yield
         if char != expected:
-            raise NotACall(char)
+            raise NotACallError(char)
 
 
 def read_space() -> Reading[str]:
@@ -108,6 +108,6 @@ def read_name(names: Iterable[str], first: str, ends: str) -> Reading[tuple[str,
     while char not in ends or name not in names:
         name += char
         if not any(known.startswith(name) for known in names):
-            raise NotACall(char)
+            raise NotACallError(char)
         char = yield
     return name, char
