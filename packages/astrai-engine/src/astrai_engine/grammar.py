@@ -90,8 +90,8 @@ class Grammar:
         r"""Text that a context-free grammar in Lark's notation derives from ``start``.
 
         A rule that is one quoted text is the token with this text, where the vocabulary has one
-        and the request's text shows it: ``tag: "<tool_call>"``. So is the end of a rule for any
-        text up to it: ``until[lazy]: /(.|\n)*/ "<tool_call>"``.
+        and the request's text shows it: ``tag: "<tool_call>"``. So is the end of a rule for
+        text up to it: ``until[lazy]: TEXT "<tool_call>"``, with a terminal or ``ANY_TEXT``.
 
         Args:
             grammar: the rules, one a line.

@@ -15,11 +15,11 @@ TokenId = Callable[[str], int | None]
 """Gives the id of the token that stands for a text as a whole, or None."""
 
 _TAG_RULE = re.compile(
-    rf"^(?P<name>\w+)(?::|\[lazy\]:(?P<text> {re.escape(ANY_TEXT)}))"
+    rf"^(?P<name>\w+)(?::|\[lazy\]:(?P<text> (?:{re.escape(ANY_TEXT)}|[A-Z_]+)))"
     r' (?P<tag>"(?:[^"\\]|\\.)+")$',
     re.MULTILINE,
 )
-"""A rule that is a tag, or any text up to the first one."""
+"""A rule that is a tag, or some text up to the first one."""
 
 
 def definition(grammar: Grammar, prompt_end: str, token_id: TokenId) -> str:

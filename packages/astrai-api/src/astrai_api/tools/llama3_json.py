@@ -22,7 +22,7 @@ from astrai_api.tools.call_parser import CallParser
 from astrai_api.tools.json_call import CallObject
 from astrai_api.tools.reading import Calls, NotACallError, Reading, read_literal, read_space
 from astrai_api.tools.tool import Tool
-from astrai_engine.grammar import ANY_TEXT, Grammar
+from astrai_engine.grammar import Grammar
 
 _TAG = "<|python_tag|>"
 _SEPARATOR = "; "
@@ -80,7 +80,7 @@ def json_auto_grammar(
     return calls_grammar(
         "start: call* rest",
         f'call: (line " "? | tag {quoted(_BEGIN)}) tool',
-        f"tag[lazy]: {ANY_TEXT} {quoted(tag)}",
+        f"tag[lazy]: TEXT {quoted(tag)}",
         *text_rules({"line": JSON_BEGIN}, forbidden=others),
         *tool_rules(tools, schemas, _body),
     )

@@ -37,7 +37,7 @@ from astrai_api.tools.reading import (
     read_space,
 )
 from astrai_api.tools.tool import Tool
-from astrai_engine.grammar import ANY_TEXT, MAX_DEPTH, Grammar
+from astrai_engine.grammar import MAX_DEPTH, Grammar
 
 _START = "<|python_start|>"
 _END = "<|python_end|>"
@@ -77,7 +77,7 @@ class PythonicFormat:
         return calls_grammar(
             "start: call* rest",
             f'call: (tag "[" tool | {untagged}) ({quoted(_SEPARATOR)} tool)* "]"',
-            f"tag[lazy]: {ANY_TEXT} {quoted(_START)}",
+            f"tag[lazy]: TEXT {quoted(_START)}",
             *text_rules(lines, forbidden=f"{JSON_BEGIN}|{JSON_OTHERWISE}"),
             *keyword_rules(tools, schemas),
         )
