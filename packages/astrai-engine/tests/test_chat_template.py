@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import re
 
 import pytest
 import tokenizers
@@ -87,18 +88,23 @@ def template(source):
 
 
 @pytest.mark.parametrize("prompt", [True, False])
-@pytest.mark.parametrize("tools", [None, [TOOL]])
 @pytest.mark.parametrize(
-    ("source", "messages"),
+    ("source", "messages", "tools"),
     [
-        (CHATML, [QUESTION]),
-        (CHATML, [SYSTEM, QUESTION, ANSWER, QUESTION]),
-        (WITH_TOOLS, [SYSTEM, QUESTION]),
-        (WITH_TOOLS, [QUESTION, CALL, RESULT, QUESTION]),
-        (STRICT, [QUESTION, ANSWER, QUESTION]),
-        (STRICT, [QUESTION, {"role": "assistant", "content": ""}]),
-        (DATED, [QUESTION]),
-        ("{{ messages[0].reasoning_content }}{{ messages[0].thinking }}", [{"reasoning": "so"}]),
+        (CHATML, [QUESTION], None),
+        (CHATML, [SYSTEM, QUESTION, ANSWER, QUESTION], []),
+        (WITH_TOOLS, [SYSTEM, QUESTION], None),
+        (WITH_TOOLS, [SYSTEM, QUESTION], [TOOL]),
+        (WITH_TOOLS, [QUESTION, CALL, RESULT, QUESTION], None),
+        (WITH_TOOLS, [QUESTION, CALL, RESULT, QUESTION], [TOOL]),
+        (STRICT, [QUESTION, ANSWER, QUESTION], None),
+        (STRICT, [QUESTION, {"role": "assistant", "content": ""}], None),
+        (DATED, [QUESTION], None),
+        (
+            "{{ messages[0].reasoning_content }}{{ messages[0].thinking }}",
+            [{"reasoning": "so"}],
+            None,
+        ),
     ],
 )
 def test_rendered_as_transformers_does(reference, source, messages, tools, prompt):
@@ -174,7 +180,18 @@ def test_a_message_without_content_is_rendered():
     call = {**CALL, "content": None}
     rendered = template(CHATML).render([QUESTION, call, RESULT, QUESTION])
     assert rendered.count("<|im_start|>") == 5
-    assert "<|im_start|>assistant\n<|im_end|>\n<|im_start|>tool\nrain" in rendered
+    roles = re.findall(r"<\|im_start\|>(\w+)", rendered)
+    assert roles == ["user", "assistant", "user", "user", "assistant"]
+    rendered = template("{% for m in messages %}{{ m.tool_calls }}{{ m.content }};{% endfor %}")
+    assert rendered.render([QUESTION, call, RESULT, QUESTION]).count(";") == 4
+
+
+def test_arguments_that_a_template_can_not_read_are_a_refusal():
+    """B128: never an error of the server."""
+    call = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{no"}}]}
+    source = "{% for k, v in messages[0].tool_calls[0].function.arguments | items %}{% endfor %}"
+    with pytest.raises(TemplateError, match="refuses these messages"):
+        template(source).render([call])
 
 
 def test_text_parts_are_joined_for_templates_that_know_only_text():
@@ -203,6 +220,13 @@ def test_a_template_for_tools_is_chosen_by_name():
     assert named.render([QUESTION], tools=[TOOL]) == "tools"
     with pytest.raises(TemplateError, match="no default"):
         template({"rag": "x"}).render([QUESTION])
+
+
+def test_the_template_for_tools_can_be_told():
+    named = {"default": "plain", "tool_use": "with tools"}
+    assert template(named).tool_source == "with tools"
+    assert template("only").tool_source == "only"
+    assert template({"rag": "documents"}).tool_source is None
 
 
 def test_variables_and_the_clock():

@@ -3,15 +3,17 @@
 import datetime
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import jinja2
 from jinja2.ext import Extension, loopcontrols
+from jinja2.meta import find_undeclared_variables
 from jinja2.nodes import Node
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from astrai_engine.errors import ModelLoadError, TemplateError
+from astrai_engine.tool_prompt import with_tools_as_text
 
 _TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 _REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
@@ -58,7 +60,8 @@ class ChatTemplate:
         Messages are prepared as templates expect them: fields that are None and empty
         ``tool_calls`` are left out, and arguments of tool calls that come as JSON text can be
         read as a mapping too. If the template can't render a message without content, or with
-        content in text parts, it gets that content as one text.
+        content in text parts, it gets that content as one text. If it knows of no tools, they are
+        told in the text of the messages (:mod:`astrai_engine.tool_prompt`).
 
         Args:
             messages: the chat, oldest first.
@@ -71,9 +74,6 @@ class ChatTemplate:
         Raises:
             TemplateError: the template refuses the messages; its own words are in the message.
         """
-        prepared = [_prepared(message) for message in messages]
-        if continue_final_message:
-            prepared = [*prepared[:-1], _tagged(prepared)]
         given = {
             "tools": tools,
             "documents": None,
@@ -81,15 +81,23 @@ class ChatTemplate:
             **variables,
             "add_generation_prompt": add_generation_prompt and not continue_final_message,
         }
-        text = self._render(self._select(tools), prepared, given)
-        return _cut_at_tag(text) if continue_final_message else text
+        template = self._select(tools)
+        if template.knows_tools:
+            return self._render_chat(template, messages, given, continue_final_message)
+        by_system, *by_user = with_tools_as_text(messages, tools)
+        try:
+            return self._render_chat(template, by_system, given, continue_final_message)
+        except TemplateError:
+            if not by_user:
+                raise
+        return self._render_chat(template, by_user[0], given, continue_final_message)
 
     @property
     def tool_source(self) -> str | None:
         """The source that chats with tools are rendered with."""
         return self.sources.get("tool_use", self.sources.get("default"))
 
-    def _select(self, tools: Any) -> jinja2.Template:
+    def _select(self, tools: Any) -> "_Compiled":
         if tools is not None and "tool_use" in self._compiled:
             return self._compiled["tool_use"]
         if "default" in self._compiled:
@@ -99,6 +107,19 @@ class ChatTemplate:
             "send a raw prompt instead.",
             param="messages",
         )
+
+    def _render_chat(
+        self,
+        template: "_Compiled",
+        messages: Sequence[Mapping[str, Any]],
+        given: dict[str, Any],
+        continue_final_message: bool,
+    ) -> str:
+        prepared = [_prepared(message) for message in messages]
+        if continue_final_message:
+            prepared = [*prepared[:-1], _tagged(prepared)]
+        text = self._render(template.template, prepared, given)
+        return _cut_at_tag(text) if continue_final_message else text
 
     def _render(
         self, template: jinja2.Template, messages: list[Message], given: dict[str, Any]
@@ -123,6 +144,13 @@ def _refusal(error: Exception) -> TemplateError:
     )
 
 
+class _Compiled(NamedTuple):
+    """A template, and whether it does anything with tools."""
+
+    template: jinja2.Template
+    knows_tools: bool
+
+
 class _GenerationTag(Extension):
     """Renders ``{% generation %}``, which marks the assistant's text for training, as its body."""
 
@@ -144,7 +172,7 @@ class _JsonArguments(dict[str, Any]):
         return self._text
 
 
-def _compile(source: str) -> jinja2.Template:
+def _compile(source: str) -> _Compiled:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
     )
@@ -155,7 +183,9 @@ def _compile(source: str) -> jinja2.Template:
     }
     environment.globals.update(functions)
     try:
-        return environment.from_string(source)
+        variables = find_undeclared_variables(environment.parse(source))
+        knows_tools = "tools" in variables or "tool_calls" in source
+        return _Compiled(environment.from_string(source), knows_tools)
     except jinja2.TemplateSyntaxError as error:
         raise ModelLoadError(
             f"The model's chat template is not valid (line {error.lineno}: {error.message}); "
