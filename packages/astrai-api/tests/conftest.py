@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -14,6 +15,7 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp, Message
 
+from astrai_api.answer_parts import AnswerParser, AnswerPart, ToolCallStart
 from astrai_api.application import create_app
 from astrai_api.settings import Settings
 from astrai_api.testing import FakeEngine
@@ -179,3 +181,37 @@ def _parse_sse(raw: str | bytes) -> list[Frame]:
 @pytest.fixture
 def parse_sse() -> Callable[[str | bytes], list[Frame]]:
     return _parse_sse
+
+
+ParseAllWays = Callable[[Callable[[], AnswerParser], str], list[AnswerPart]]
+
+
+@pytest.fixture(scope="session")
+def parse_all_ways() -> ParseAllWays:
+    """Gives the joined parts of a text, which must be the same wherever it is cut."""
+
+    def parse(make_parser: Callable[[], AnswerParser], text: str) -> list[AnswerPart]:
+        whole = _parsed(make_parser(), [text])
+        assert _parsed(make_parser(), list(text)) == whole, "character by character"
+        for cut in range(1, len(text)):
+            assert _parsed(make_parser(), [text[:cut], text[cut:]]) == whole, f"cut at {cut}"
+        return whole
+
+    return parse
+
+
+def _parsed(parser: AnswerParser, pieces: list[str]) -> list[AnswerPart]:
+    """The parts of a text in pieces; those of one kind that follow one another are joined."""
+    found = [part for piece in pieces for part in parser.push(piece)] + parser.finish()
+    joined: list[Any] = []
+    for part in found:
+        last = joined[-1] if joined else None
+        if isinstance(part, ToolCallStart):
+            joined.append(part)
+            continue
+        assert part.text, "an empty part"
+        if type(last) is type(part) and getattr(last, "index", 0) == getattr(part, "index", 0):
+            joined[-1] = replace(last, text=last.text + part.text)
+        else:
+            joined.append(part)
+    return joined

@@ -37,6 +37,7 @@ VALUES = {
     "PREFIX_CACHE": ("0", False),
     "MAX_QUEUE": ("9", 9),
     "KV_DTYPE": ("float16", "float16"),
+    "TOOL_PARSER": ("mistral", "mistral"),
     "API_KEY": ("k1,k2", ("k1", "k2")),
     "CORS_ORIGINS": ("http://a", ("http://a",)),
     "MAX_BODY_BYTES": ("1000", 1000),

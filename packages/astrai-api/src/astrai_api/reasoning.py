@@ -10,8 +10,10 @@ from astrai_engine.reasoning_tags import ReasoningTags
 _KNOWN = (
     ReasoningTags("<think>", "</think>"),
     ReasoningTags("[THINK]", "[/THINK]"),
+    ReasoningTags("<thought>", "</thought>"),
     ReasoningTags("<seed:think>", "</seed:think>"),
     ReasoningTags("<|START_THINKING|>", "<|END_THINKING|>"),
+    ReasoningTags("\u25c1think\u25b7", "\u25c1/think\u25b7"),
 )
 
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from astrai_api.tools.formats import FORMATS
 from astrai_engine.config import Activations, Dtype, EngineConfig, KVDtype, Quantization
 from astrai_engine.errors import ConfigurationError
 
@@ -30,6 +31,12 @@ def _split(value: Any) -> Any:
 def _device(value: str) -> str:
     if not _DEVICE.fullmatch(value):
         raise PydanticCustomError("device", "Input should be auto, cpu, cuda or one like cuda:1")
+    return value
+
+
+def _tool_parser(value: str | None) -> str | None:
+    if value is not None and value not in FORMATS:
+        raise PydanticCustomError("tool_parser", f"Input should be one of {', '.join(FORMATS)}")
     return value
 
 
@@ -64,6 +71,7 @@ class Settings(BaseSettings):
         prefix_cache: reuse the pages of equal prefixes.
         max_queue: waiting requests before new ones get 429.
         kv_dtype: of the K/V cache.
+        tool_parser: the format of tool calls; None is what the model's chat template tells.
         api_key: accepted keys; empty lets everybody in.
         cors_origins: origins whose pages may call the server; ``*`` is every one.
         max_body_bytes: largest request body.
@@ -94,6 +102,7 @@ class Settings(BaseSettings):
     prefix_cache: bool = True
     max_queue: Count = 256
     kv_dtype: KVDtype = "auto"
+    tool_parser: Annotated[str | None, AfterValidator(_tool_parser)] = None
     api_key: CommaSeparated = Field(default=(), repr=False)
     cors_origins: CommaSeparated = ()
     max_body_bytes: Count = 32 * 2**20

@@ -44,6 +44,7 @@ class CallObject:
         if not self.is_started:
             self._calls.start(self._name)
             self._calls.add_arguments(self._early_arguments or "{}")
+        self._calls.end()
         return True
 
     def read_arguments(self, name: str, first: str) -> Reading[bool]:

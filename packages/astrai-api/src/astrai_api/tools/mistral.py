@@ -127,15 +127,15 @@ def _read_list(calls: Calls) -> Reading[None]:
 
 def _read_named(calls: Calls, first: str) -> Reading[None]:
     name, char = yield from read_name(calls.names, first, "{[ \n")
-    if char == "[":
-        char = yield from _read_tags()
     if char.isspace():
         char = yield from read_space()
+    if char == "[":
+        char = yield from _read_tags()
     yield from CallObject(calls).read_arguments(name, char)
 
 
 def _read_tags() -> Reading[str]:
-    """What may stand between name and arguments; gives the character behind it."""
+    """Tags between name and arguments; gives the character behind them."""
     char = yield
     if char == _ID[1]:
         yield from read_literal(_ID[1:], char)
@@ -144,4 +144,4 @@ def _read_tags() -> Reading[str]:
         yield from read_literal(_ARGUMENTS, char)
     else:
         yield from read_literal(_ARGUMENTS[1:], char)
-    return (yield)
+    return (yield from read_space())

@@ -24,10 +24,12 @@ def arguments_as_json(text: str) -> str | None:
             call = ast.parse(source, mode="eval").body
         if not isinstance(call, ast.Call) or call.args:
             return None
-        items = [f"{_key(word)}: {_value(word.value, source)}" for word in call.keywords]
+        items = {_key(word): _value(word.value, source) for word in call.keywords}
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return None
-    return "{" + ", ".join(items) + "}"
+    if len(items) < len(call.keywords):
+        return None
+    return "{" + ", ".join(f"{key}: {value}" for key, value in items.items()) + "}"
 
 
 class _JsonNames(ast.NodeTransformer):

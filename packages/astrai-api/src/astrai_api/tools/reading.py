@@ -60,6 +60,10 @@ class Calls:
         self._add(text, is_content=False)
         self.has_news = True
 
+    def end(self) -> None:
+        """The call that began last is whole."""
+        self.has_news = True
+
     def add_content(self, text: str) -> None:
         """Text that belongs to no call."""
         self._add(text, is_content=True)
