@@ -30,6 +30,13 @@ async def test_choices_are_numbered_one_request_after_the_other():
     assert handle.request_id == engine.handles[0].request_id
 
 
+async def test_the_first_prompt_tells_how_prompts_end():
+    engine = FakeEngine.scripted(Reply("a", prompt_end="<think>\n"), Reply("b"))
+    handle = await submit_all(engine, [ask("a"), ask("b")])
+    assert handle.prompt_end == "<think>\n"
+    assert [h.prompt_end for h in engine.handles] == ["<think>\n", ""]
+
+
 async def test_prompts_belong_to_their_first_choice():
     requests = [ask(prompt, n=3, prompt_logprobs=0) for prompt in ("a", "b")]
     handle = await submit_all(FakeEngine(), requests)

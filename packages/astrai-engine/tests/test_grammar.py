@@ -3,7 +3,7 @@ import json
 import pytest
 
 from astrai_engine.errors import InvalidRequestError
-from astrai_engine.grammar import MAX_DEPTH, MAX_GRAMMAR_CHARS, Grammar
+from astrai_engine.grammar import MAX_DEPTH, MAX_GRAMMAR_CHARS, Grammar, lark_json
 
 
 def test_equal_grammars_are_equal():
@@ -41,3 +41,17 @@ def test_size_and_depth_are_bounded():
 def test_a_choice_needs_something_to_choose_from(texts):
     with pytest.raises(InvalidRequestError, match="choice"):
         Grammar.choice(texts)
+
+
+def test_a_grammar_is_known_by_its_source():
+    assert Grammar.regex("a").source == "regex"
+    with pytest.raises(InvalidRequestError, match="The tools has") as refusal:
+        Grammar.lark("a" * (MAX_GRAMMAR_CHARS + 1), source="tools")
+    assert refusal.value.param == "tools"
+
+
+def test_json_in_a_grammar_is_on_one_line():
+    notation, _, schema = lark_json({"type": "object", "title": "a\nb"}).partition(" ")
+    assert notation == "%json"
+    assert "\n" not in schema
+    assert json.loads(schema)["x-guidance"]["whitespace_flexible"] is False

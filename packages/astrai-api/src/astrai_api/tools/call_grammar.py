@@ -12,7 +12,7 @@ from astrai_api.tools.arguments_schema import arguments_schema
 from astrai_api.tools.tool import Tool
 from astrai_engine.grammar import ANY_TEXT, Grammar, lark_json
 
-MAX_CALLS = 16
+MAX_CALLS = 8
 """Most calls in an answer that consists of calls."""
 
 Schemas: TypeAlias = Sequence[Mapping[str, Any]]
