@@ -59,7 +59,9 @@ EITHER = Tool(
         ]
     },
 )
+ANYTHING = Tool("anything", parameters={"type": "object"})
 CHECKS = {
+    "anything": lambda arguments: isinstance(arguments, dict) or pytest.fail(str(arguments)),
     "f": check_f,
     "no-arguments": lambda arguments: arguments == {} or pytest.fail(str(arguments)),
     "either": lambda arguments: (
@@ -134,7 +136,11 @@ def calls_in(tool_format, tools, text):
     return list(zip(names, texts, strict=True))
 
 
-@pytest.mark.parametrize("tools", [[F, NOTHING], [F, NOTHING, EITHER]], ids=["keywords", "any"])
+@pytest.mark.parametrize(
+    "tools",
+    [[F, NOTHING], [F, NOTHING, EITHER], [ANYTHING, F]],
+    ids=["keywords", "no keywords", "any object"],
+)
 @pytest.mark.parametrize("tool_format", ALL, ids=IDS)
 def test_all_that_a_grammar_allows_are_valid_calls(tags, tool_format, tools):
     tokenizer, visible = tags(tool_format)

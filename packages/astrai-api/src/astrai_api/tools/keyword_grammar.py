@@ -22,20 +22,24 @@ _DESCRIBED = frozenset(
 
 def has_keywords(schema: Mapping[str, Any]) -> bool:
     """Whether all that a schema demands of an object can be said of its keywords one by one."""
-    if schema == ANY_OBJECT:
-        return True
     properties = schema.get("properties", {})
     return (
         _DESCRIBED.issuperset(schema)
         and schema.get("additionalProperties") is False
         and set(schema.get("required", ())) <= properties.keys()
-        and all(name.isidentifier() and not keyword.iskeyword(name) for name in properties)
+        and all(map(_is_keyword, properties))
         and all(isinstance(value, Mapping) for value in properties.values())
     )
 
 
+def _is_keyword(name: str) -> bool:
+    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+
+
 def keyword_rules(tools: Sequence[Tool], schemas: Schemas) -> list[str]:
     """The rule ``tool``, a call of any of some tools, and those it is made of.
+
+    Keywords for ``ANY_OBJECT`` are not all valid: the same may come twice.
 
     What follows the opening parenthesis of tool 3 is the rule ``rest_3``.
     """

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from astrai_api.answer_parts import AnswerParser
 from astrai_api.tools.call_grammar import (
+    ANY_OBJECT,
     auto_schemas,
     calls_grammar,
     in_a_row,
@@ -70,7 +71,7 @@ class PythonicFormat:
         if schemas is None:
             return None
         begins = [rf"\[\s*{re.escape(tool.name)}\(" for tool in tools]
-        if not all(map(has_keywords, schemas)):
+        if not all(schema == ANY_OBJECT or has_keywords(schema) for schema in schemas):
             return json_auto_grammar(tools, schemas, _START, forbidden="|".join(begins))
         lines = {f"line_{number}": begin for number, begin in enumerate(begins)}
         untagged = " | ".join(f"line_{number} rest_{number}" for number in range(len(tools)))
