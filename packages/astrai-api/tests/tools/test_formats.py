@@ -224,11 +224,12 @@ def test_what_only_looks_like_a_call_is_content_to_the_letter(parse_all_ways, na
     assert parse_all_ways(lambda: FORMATS[name].parser(TOOLS), around) == [content(around)]
 
 
+SHORT = '{"s": "}\\"]"}'
 WHOLE = {
-    "hermes": f"Hm.\n{hermes('get_weather', HARD)}",
-    "llama3_json": f"Hm.\n{llama('get_weather', HARD)}; {llama('f', HARD)}",
-    "pythonic": f"Hm.\n[get_weather(a={HARD}), f(b='])')]",
-    "mistral": f"Hm.\n{mistral(('get_weather', HARD), ('f', HARD))}",
+    "hermes": f"Hm.\n{hermes('get_weather', SHORT)}",
+    "llama3_json": f"Hm.\n{llama('get_weather', SHORT)}; {llama('f', SHORT)}",
+    "pythonic": f"Hm.\n[get_weather(a={SHORT}), f(b='])')]",
+    "mistral": f"Hm.\n{mistral(('get_weather', SHORT), ('f', SHORT))}",
 }
 
 
