@@ -22,7 +22,7 @@ class RequestHandle(ABC):
         request_id: str,
         *,
         num_prompt_tokens: int,
-        prompt_end: str,
+        prompt_end: str = "",
         num_choices: int,
         abort: Callable[[str], None],
     ) -> None:
