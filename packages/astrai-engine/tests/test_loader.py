@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from astrai_engine.loading import load_model, loader, resolve_source
 from astrai_engine.loading.source import EMBEDDED_NAME, ModelSource
-from astrai_engine.tokenizer import encode_chat
+from astrai_engine.tokenizer import encode_chat, render_chat
 
 CPU = torch.device("cpu")
 
@@ -56,7 +56,8 @@ def test_the_embedded_model(paged):
     assert (shapes.num_layers, shapes.num_heads, shapes.num_kv_heads) == (30, 9, 3)
     assert (shapes.max_seq_len, shapes.vocab_size, shapes.head_dim) == (8192, 49152, 64)
     question = [{"role": "user", "content": "What is the capital of France?"}]
-    ids = encode_chat(loaded.chat_template, loaded.tokenizer, question)
+    chat = render_chat(loaded.chat_template, loaded.tokenizer, question)
+    ids = encode_chat(chat, loaded.tokenizer)
     runner = paged(loaded.model)
     answer = []
     while not answer or answer[-1] != 2:

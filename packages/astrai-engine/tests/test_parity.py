@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from astrai_engine.loading import load_model, resolve_source
-from astrai_engine.tokenizer import encode_chat
+from astrai_engine.tokenizer import encode_chat, render_chat
 from astrai_kernels import CpuBackend, native_unavailable_reason
 
 NUM_NEW_TOKENS = 64
@@ -54,7 +54,10 @@ def generate(runner, prompts):
 def prompts(loaded):
     return {
         question: encode_chat(
-            loaded.chat_template, loaded.tokenizer, [{"role": "user", "content": question}]
+            render_chat(
+                loaded.chat_template, loaded.tokenizer, [{"role": "user", "content": question}]
+            ),
+            loaded.tokenizer,
         )
         for question in QUESTIONS
     }
