@@ -66,6 +66,7 @@ class PackedWeight(Weight):
         bias: ``[out_features]`` float32, or None.
         is_paired: the rows are gate rows, then as many up rows: for `norm_gate_up` only.
         activation_bits: 16, or 8 to round the inputs of 4-bit weights to 8 bits.
+        struct: the weight as the kernels are given it; points into ``tiles`` and ``bias``.
     """
 
     format: PackedFormat
@@ -74,7 +75,7 @@ class PackedWeight(Weight):
     bias: Tensor | None = field(default=None, repr=False)
     is_paired: bool = False
     activation_bits: int = 16
-    _struct: WeightStruct = field(init=False, repr=False)
+    struct: WeightStruct = field(init=False, repr=False)
     _library: CpuLibrary = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -89,7 +90,7 @@ class PackedWeight(Weight):
             tiles=self.tiles.data_ptr(),
             bias=None if self.bias is None else self.bias.data_ptr(),
         )
-        object.__setattr__(self, "_struct", struct)
+        object.__setattr__(self, "struct", struct)
         object.__setattr__(self, "_library", load_library())
 
     @property
@@ -138,9 +139,7 @@ class PackedWeight(Weight):
         """
         ids = ids.to(torch.int64).contiguous()
         out = torch.empty(*ids.shape, self.in_features)
-        status = self._library.unpack_rows(
-            self._struct, ids.data_ptr(), ids.numel(), out.data_ptr()
-        )
+        status = self._library.unpack_rows(self.struct, ids.data_ptr(), ids.numel(), out.data_ptr())
         if status:
             raise IndexError(f"An id is not one of the weight's {self.out_features} rows.")
         return out
@@ -174,7 +173,7 @@ class PackedWeight(Weight):
             if norm.shape != (in_features,):
                 raise ShapeError(f"The norm must be ({in_features},), not {tuple(norm.shape)}.")
         self._library.linear(
-            self._struct,
+            self.struct,
             x.data_ptr(),
             x.numel() // in_features,
             None if norm is None else norm.data_ptr(),

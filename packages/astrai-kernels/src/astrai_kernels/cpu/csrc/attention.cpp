@@ -146,6 +146,8 @@ void merge(const Attention& call, const SplitRow& row, int64_t query_head,
   }
 }
 
+}  // namespace
+
 void attend(const Attention& call) {
   static Work work;
   static AttentionScratch scratch;
@@ -172,7 +174,6 @@ void attend(const Attention& call) {
   });
 }
 
-}  // namespace
 }  // namespace astrai
 
 // Attends; `out` of idle tokens is left as it is.
