@@ -87,7 +87,8 @@ class CpuBackend(AttentionBackend):
             return super().run_layers(layers, hidden, rotary, cache)
         qkv = torch.empty(hidden.shape[0], stack.qkv_size)
         heads = qkv.view(hidden.shape[0], -1, head_dim)
-        q, k, v = heads.split((stack.attended_size // head_dim, kv_heads, kv_heads), dim=1)
+        num_heads = stack.attended_size // head_dim
+        q, k, v = heads[:, :num_heads], heads[:, num_heads:-kv_heads], heads[:, -kv_heads:]
         if unsupported(q, k, v, cache) is not None:
             return super().run_layers(layers, hidden, rotary, cache)
         step = self._step(q, k, v, cache, rotary, None)

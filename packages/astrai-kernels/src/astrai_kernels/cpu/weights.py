@@ -11,6 +11,7 @@ from enum import Enum, IntEnum
 import torch
 from torch import Tensor
 
+from astrai_kernels.cpu.huge_pages import HugePageArena
 from astrai_kernels.cpu.library import CpuLibrary, WeightStruct, load_library
 from astrai_kernels.errors import ShapeError
 from astrai_kernels.ops.weight import Weight
@@ -50,6 +51,7 @@ class _Epilogue(IntEnum):
 
 
 _DENSE_SOURCE = 0
+_memory = HugePageArena()
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +255,7 @@ def _pack(
     if paired and shape[0] % 2:
         raise ShapeError(f"A paired weight needs an even number of rows, not {shape[0]}.")
     library = load_library()
-    tiles = torch.zeros(library.packed_bytes(packed, *shape, paired), dtype=torch.uint8)
+    tiles = _memory.zeros(library.packed_bytes(packed, *shape, paired))
     library.pack(source, packed, rows.data_ptr(), *shape, paired, tiles.data_ptr())
     return tiles
 
