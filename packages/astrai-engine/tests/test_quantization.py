@@ -6,7 +6,7 @@ import torch
 from astrai_engine.config import EngineConfig
 from astrai_engine.errors import ConfigurationError
 from astrai_engine.loading import load_model, resolve_source
-from astrai_engine.placement import choose_kv_dtype, choose_precision
+from astrai_engine.placement import choose_kv_dtype, choose_precision, use_threads
 from astrai_kernels import CpuBackend, native_unavailable_reason
 from astrai_kernels.cpu.weights import PackedFormat, PackedWeight
 from astrai_kernels.ops import LinearWeight
@@ -91,6 +91,19 @@ def test_a_setting_becomes_a_precision(monkeypatch):
     assert choose_precision("auto", CPU, torch.float32) == "none"
     with pytest.raises(ConfigurationError, match="cannot serve: no compiler"):
         choose_precision("int4", CPU, torch.float32)
+
+
+def test_a_number_of_threads_that_nobody_heeds_is_refused(monkeypatch):
+    with pytest.raises(ConfigurationError, match=r"num_threads is 3.* the device is 'cuda'"):
+        use_threads(3, torch.device("cuda"))
+    counts = []
+    monkeypatch.setattr("astrai_engine.placement.set_num_threads", counts.append)
+    monkeypatch.setattr("astrai_engine.placement.native_unavailable_reason", lambda: None)
+    use_threads(3, CPU)
+    assert counts == [3]
+    monkeypatch.setattr("astrai_engine.placement.native_unavailable_reason", lambda: "no compiler.")
+    with pytest.raises(ConfigurationError, match=r"no compiler\. Leave num_threads out"):
+        use_threads(3, CPU)
 
 
 def test_the_cache_is_half_precision_beside_quantised_weights():

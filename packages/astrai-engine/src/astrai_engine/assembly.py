@@ -14,6 +14,7 @@ from astrai_engine.placement import (
     choose_dtype,
     choose_kv_dtype,
     choose_precision,
+    use_threads,
 )
 from astrai_engine.prompt import PromptEncoder
 from astrai_engine.sampling import Sampler
@@ -22,7 +23,7 @@ from astrai_engine.sizing import Sizes, choose_sizes, free_memory
 from astrai_engine.tokenizer import Tokenizer
 from astrai_engine.warmup import warm_up
 from astrai_engine.workspace import InferenceWorkspace
-from astrai_kernels import native_unavailable_reason, select_backend, set_num_threads
+from astrai_kernels import select_backend
 from astrai_kvcache import PagePool
 
 
@@ -61,8 +62,8 @@ def assemble(config: EngineConfig) -> EngineParts:
     """
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
-    if config.num_threads is not None and native_unavailable_reason() is None:
-        set_num_threads(config.num_threads)
+    if config.num_threads is not None:
+        use_threads(config.num_threads, device)
     precision = choose_precision(config.quantization, device, dtype)
     loaded = load_model(
         resolve_source(config.model),

@@ -25,7 +25,7 @@ class EngineConfig:
             kernel reads it.
         activations: what quantised weights are multiplied with; ``int8`` is faster, less exact.
         num_threads: of the native CPU kernels; None is ``ASTRAI_NUM_THREADS`` or, without it, the
-            number of physical cores.
+            number of physical cores. A number is refused where those kernels cannot serve.
         max_batch_size: requests running at once.
         max_seq_len: context per request in tokens; None is the model's own, fitted to memory.
         page_size: tokens in a page of the K/V pool.

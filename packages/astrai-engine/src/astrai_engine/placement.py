@@ -5,7 +5,7 @@ import torch
 from astrai_engine.config import Quantization
 from astrai_engine.errors import ConfigurationError
 from astrai_engine.loading.quantization import Precision
-from astrai_kernels import native_unavailable_reason
+from astrai_kernels import native_unavailable_reason, set_num_threads
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -69,6 +69,24 @@ def choose_precision(
         f"quantization is {quantization!r}, but the native kernels cannot serve: {reason} "
         "Use quantization auto or none."
     )
+
+
+def use_threads(count: int, device: torch.device) -> None:
+    """Give the native CPU kernels their number of threads.
+
+    Raises:
+        ConfigurationError: no native kernel can serve, so nothing would heed the number.
+    """
+    if device.type != "cpu":
+        reason: str | None = f"the device is {str(device)!r}."
+    else:
+        reason = native_unavailable_reason()
+    if reason is not None:
+        raise ConfigurationError(
+            f"num_threads is {count}, but the native kernels cannot serve: {reason} "
+            "Leave num_threads out; torch's own threads are set by OMP_NUM_THREADS."
+        )
+    set_num_threads(count)
 
 
 def choose_kv_dtype(

@@ -28,6 +28,7 @@ from astrai_kernels.errors import (
     PositionError,
     ShapeError,
 )
+from astrai_kernels.layer_stack import Layer, LayerStack
 from astrai_kernels.rotary import Rotary, RotaryEmbedding, apply_rotary_emb
 
 __all__ = [
@@ -41,6 +42,8 @@ __all__ = [
     "CudaBackend",
     "EnvironmentValueError",
     "KernelsError",
+    "Layer",
+    "LayerStack",
     "NativeUnavailableError",
     "PositionError",
     "Rejection",

@@ -5,8 +5,21 @@ import torch
 from astrai_engine.models.config import LayerConfig, ModelConfig
 from astrai_engine.models.rope import inverse_frequencies
 from astrai_engine.models.weights import LayerWeights, ModelWeights
-from astrai_kernels import AttentionBackend, AttentionCache, Rotary, RotaryEmbedding
-from astrai_kernels.ops import embedding, linear_residual, norm_gate_up, norm_linear, rms_norm
+from astrai_kernels import (
+    AttentionBackend,
+    AttentionCache,
+    LayerStack,
+    Rotary,
+    RotaryEmbedding,
+)
+from astrai_kernels.ops import (
+    LayerPhases,
+    embedding,
+    linear_residual,
+    norm_gate_up,
+    norm_linear,
+    rms_norm,
+)
 
 
 class DecoderLayer:
@@ -23,6 +36,24 @@ class DecoderLayer:
         self.layer_config: LayerConfig = config.layers[layer_id]
         self.config = config
         self.weights = weights
+
+    @property
+    def phases(self) -> LayerPhases | None:
+        """What `forward` computes, for backends that run all layers at once."""
+        config, weights = self.layer_config, self.weights
+        if weights.query_norm is not None or weights.key_norm is not None:
+            return None
+        return LayerPhases(
+            attention_norm=weights.attention_norm,
+            qkv=weights.qkv,
+            output=weights.output,
+            mlp_norm=weights.mlp_norm,
+            gate_up=weights.gate_up,
+            down=weights.down,
+            eps=self.config.rms_norm_eps,
+            is_rotated=config.rotary,
+            window=config.window,
+        )
 
     def forward(
         self, hidden: torch.Tensor, rotary: Rotary, cache: AttentionCache, backend: AttentionBackend
@@ -79,7 +110,9 @@ class LlamaModel:
     def __init__(self, config: ModelConfig, weights: ModelWeights) -> None:
         self.config = config
         self.weights = weights
-        self.layers = [DecoderLayer(i, config, layer) for i, layer in enumerate(weights.layers)]
+        self.layers = LayerStack(
+            [DecoderLayer(i, config, layer) for i, layer in enumerate(weights.layers)]
+        )
         self._rotary = RotaryEmbedding(
             config.head_dim,
             config.max_seq_len,
@@ -120,8 +153,7 @@ class LlamaModel:
         """
         hidden = embedding(input_ids, self.weights.embedding)
         rotary = Rotary(self._rotary(position_ids), interleaved=False)
-        for layer in self.layers:
-            hidden = layer.forward(hidden, rotary, cache, backend)
+        hidden = self.layers.forward(hidden, rotary, cache, backend)
         if logit_rows is not None:
             hidden = hidden[logit_rows]
         eps = self.config.rms_norm_eps

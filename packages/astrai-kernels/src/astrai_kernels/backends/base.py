@@ -2,12 +2,15 @@
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from astrai_kernels.rotary import Rotary
+
+if TYPE_CHECKING:
+    from astrai_kernels.layer_stack import LayerStack
 
 
 class ATTN_BACKEND(Enum):  # noqa: N801 - mirrors the constants of torch.nn.attention
@@ -112,3 +115,24 @@ class AttentionBackend(ABC):
         Raises:
             ShapeError: the tensors do not fit together, or ``window`` is below 1.
         """
+
+    def run_layers(
+        self, layers: "LayerStack", hidden: Tensor, rotary: Rotary, cache: AttentionCache
+    ) -> Tensor:
+        """Advance the residual stream by all layers, one by one unless a backend can do better.
+
+        Args:
+            layers: the model's layers.
+            hidden: ``[tokens, hidden]``; may be changed in place.
+            rotary: angles of this step's tokens.
+            cache: where K/V live.
+
+        Returns:
+            ``[tokens, hidden]``.
+
+        Raises:
+            ShapeError: the tensors do not fit together.
+        """
+        for layer in layers:
+            hidden = layer.forward(hidden, rotary, cache, self)
+        return hidden

@@ -14,6 +14,7 @@ from astrai_kernels.backends.native_step import NativeStep, StepKey, unsupported
 from astrai_kernels.backends.torch_native import TorchNativeBackend
 from astrai_kernels.cpu.library import load_library, unavailable_reason
 from astrai_kernels.errors import BackendUnavailableError
+from astrai_kernels.layer_stack import LayerStack
 from astrai_kernels.rotary import Rotary
 
 
@@ -75,6 +76,29 @@ class CpuBackend(AttentionBackend):
         call.scale = q.shape[-1] ** -0.5 if scale is None else scale
         load_library().attend(ctypes.byref(call))
         return out
+
+    def run_layers(
+        self, layers: LayerStack, hidden: Tensor, rotary: Rotary, cache: AttentionCache
+    ) -> Tensor:
+        """See `AttentionBackend.run_layers`: in one call where kernels can run every layer."""
+        stack = layers.native if hidden.is_cpu and hidden.dtype is torch.float32 else None
+        kv_heads, head_dim = cache.k_buffer.shape[2:]
+        if stack is None or stack.qkv_size != stack.attended_size + 2 * kv_heads * head_dim:
+            return super().run_layers(layers, hidden, rotary, cache)
+        qkv = torch.empty(hidden.shape[0], stack.qkv_size)
+        heads = qkv.view(hidden.shape[0], -1, head_dim)
+        num_heads = stack.attended_size // head_dim
+        q, k, v = heads[:, :num_heads], heads[:, num_heads:-kv_heads], heads[:, -kv_heads:]
+        if unsupported(q, k, v, cache) is not None:
+            return super().run_layers(layers, hidden, rotary, cache)
+        step = self._step(q, k, v, cache, rotary, None)
+        step.check_layers(stack.num_layers)
+        attended = (torch.zeros if step.has_idle_tokens else torch.empty)(q.shape)
+        call = step.layer(q, k, v, attended, 0)
+        call.scale = head_dim**-0.5
+        hidden = hidden.contiguous()
+        stack.run(hidden, qkv, call, attended, step.layer_bytes)
+        return hidden
 
     def _step(
         self,

@@ -64,6 +64,7 @@ class NativeStep:
 
     Attributes:
         has_idle_tokens: some tokens belong to no attended row: their output is zero.
+        layer_bytes: from one layer's keys to the next one's, and from values to values.
 
     Raises:
         ShapeError: the tensors do not fit together, or name slots the cache does not have.
@@ -121,9 +122,14 @@ class NativeStep:
             self._inputs = (q, k, v)
         call.q, call.k, call.v = q.data_ptr(), k.data_ptr(), v.data_ptr()
         call.out = out.data_ptr()
-        call.keys = self._keys + layer_id * self._layer_bytes
-        call.values = self._values + layer_id * self._value_layer_bytes
+        call.keys = self._keys + layer_id * self.layer_bytes[0]
+        call.values = self._values + layer_id * self.layer_bytes[1]
         return call
+
+    def check_layers(self, count: int) -> None:
+        """Raise `ShapeError` if a model has more layers than the cache."""
+        if count > self._num_layers:
+            raise ShapeError(f"The cache has {self._num_layers} layers, and the model {count}.")
 
     def _describe(
         self, q: Tensor, k: Tensor, cache: AttentionCache, window: int
@@ -131,8 +137,7 @@ class NativeStep:
         keys, values, batch = cache.k_buffer, cache.v_buffer, cache.seq_lens.numel()
         self._keys, self._values = keys.data_ptr(), values.data_ptr()
         self._num_layers = keys.shape[0]
-        self._layer_bytes = keys.stride(0) * keys.itemsize
-        self._value_layer_bytes = values.stride(0) * values.itemsize
+        self.layer_bytes = (keys.stride(0) * keys.itemsize, values.stride(0) * values.itemsize)
         first = self._indices.data_ptr()
         return AttentionStruct(
             key_stride=keys.stride(1),

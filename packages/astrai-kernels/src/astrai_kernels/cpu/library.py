@@ -50,6 +50,30 @@ class AttentionStruct(ctypes.Structure):
     ]
 
 
+class LayerStruct(ctypes.Structure):
+    """``Layer`` of csrc/stack.cpp."""
+
+    _fields_: ClassVar[list[tuple[str, Any]]] = [
+        *((name, POINTER(WeightStruct)) for name in ("qkv", "output", "gate_up", "down")),
+        *((name, c_void_p) for name in ("attention_norm", "mlp_norm")),
+        ("window", c_int64),
+        ("eps", c_float),
+        ("is_rotated", c_int32),
+    ]
+
+
+class StackStruct(ctypes.Structure):
+    """``Stack`` of csrc/stack.cpp."""
+
+    _fields_: ClassVar[list[tuple[str, Any]]] = [
+        ("layers", POINTER(LayerStruct)),
+        ("num_layers", c_int64),
+        ("attention", POINTER(AttentionStruct)),
+        *((name, c_int64) for name in ("key_layer_bytes", "value_layer_bytes")),
+        *((name, c_void_p) for name in ("hidden", "qkv", "attended", "inner")),
+    ]
+
+
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "astrai_set_num_threads": (None, [c_int32]),
     "astrai_num_threads": (c_int32, []),
@@ -64,6 +88,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "astrai_attend": (None, [POINTER(AttentionStruct)]),
     "astrai_slots_fit": (c_int32, [POINTER(AttentionStruct), c_int64]),
     "astrai_largest": (None, [c_void_p, *[c_int64] * 4, c_void_p, c_void_p]),
+    "astrai_run_stack": (None, [POINTER(StackStruct)]),
 }
 
 
@@ -103,6 +128,7 @@ class CpuLibrary:
     attend: Any
     slots_fit: Any
     largest: Any
+    run_stack: Any
 
 
 # One library a process, as its thread pool is one.

@@ -11,6 +11,7 @@ from enum import Enum, IntEnum
 import torch
 from torch import Tensor
 
+from astrai_kernels.cpu.huge_pages import HugePageArena
 from astrai_kernels.cpu.library import CpuLibrary, WeightStruct, load_library
 from astrai_kernels.errors import ShapeError
 from astrai_kernels.ops.weight import Weight
@@ -50,6 +51,7 @@ class _Epilogue(IntEnum):
 
 
 _DENSE_SOURCE = 0
+_memory = HugePageArena()
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +68,7 @@ class PackedWeight(Weight):
         bias: ``[out_features]`` float32, or None.
         is_paired: the rows are gate rows, then as many up rows: for `norm_gate_up` only.
         activation_bits: 16, or 8 to round the inputs of 4-bit weights to 8 bits.
+        struct: the weight as the kernels are given it; points into ``tiles`` and ``bias``.
     """
 
     format: PackedFormat
@@ -74,7 +77,7 @@ class PackedWeight(Weight):
     bias: Tensor | None = field(default=None, repr=False)
     is_paired: bool = False
     activation_bits: int = 16
-    _struct: WeightStruct = field(init=False, repr=False)
+    struct: WeightStruct = field(init=False, repr=False)
     _library: CpuLibrary = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -89,7 +92,7 @@ class PackedWeight(Weight):
             tiles=self.tiles.data_ptr(),
             bias=None if self.bias is None else self.bias.data_ptr(),
         )
-        object.__setattr__(self, "_struct", struct)
+        object.__setattr__(self, "struct", struct)
         object.__setattr__(self, "_library", load_library())
 
     @property
@@ -138,9 +141,7 @@ class PackedWeight(Weight):
         """
         ids = ids.to(torch.int64).contiguous()
         out = torch.empty(*ids.shape, self.in_features)
-        status = self._library.unpack_rows(
-            self._struct, ids.data_ptr(), ids.numel(), out.data_ptr()
-        )
+        status = self._library.unpack_rows(self.struct, ids.data_ptr(), ids.numel(), out.data_ptr())
         if status:
             raise IndexError(f"An id is not one of the weight's {self.out_features} rows.")
         return out
@@ -174,7 +175,7 @@ class PackedWeight(Weight):
             if norm.shape != (in_features,):
                 raise ShapeError(f"The norm must be ({in_features},), not {tuple(norm.shape)}.")
         self._library.linear(
-            self._struct,
+            self.struct,
             x.data_ptr(),
             x.numel() // in_features,
             None if norm is None else norm.data_ptr(),
@@ -254,7 +255,7 @@ def _pack(
     if paired and shape[0] % 2:
         raise ShapeError(f"A paired weight needs an even number of rows, not {shape[0]}.")
     library = load_library()
-    tiles = torch.zeros(library.packed_bytes(packed, *shape, paired), dtype=torch.uint8)
+    tiles = _memory.zeros(library.packed_bytes(packed, *shape, paired))
     library.pack(source, packed, rows.data_ptr(), *shape, paired, tiles.data_ptr())
     return tiles
 

@@ -10,9 +10,11 @@ from astrai_kernels.ops.largest import largest
 from astrai_kernels.ops.linear import linear, linear_residual, norm_linear
 from astrai_kernels.ops.mlp import norm_gate_up
 from astrai_kernels.ops.norm import rms_norm
+from astrai_kernels.ops.phases import LayerPhases
 from astrai_kernels.ops.weight import LinearWeight, Weight
 
 __all__ = [
+    "LayerPhases",
     "LinearWeight",
     "Table",
     "Weight",

@@ -170,6 +170,8 @@ void merge(const Attention& call, const SplitQuery& query, int64_t head,
               query.num_parts, (query.token * call.heads + head) * call.head_dim);
 }
 
+}  // namespace
+
 void attend(const Attention& call) {
   static Work work;
   static AttentionScratch scratch;
@@ -194,8 +196,6 @@ void attend(const Attention& call) {
       merge(call, work.splits[(size_t)(i / call.heads)], i % call.heads, scratch);
   });
 }
-
-}  // namespace
 
 void merge_parts(const Attention& call, const float* parts, int64_t stride, int64_t num_parts,
                  int64_t to) {

@@ -36,6 +36,9 @@ struct Attention {
   int32_t is_interleaved;
 };
 
+// Rotates, writes keys and values, and attends; `out` of idle tokens is left as it is.
+void attend(const Attention& call);
+
 // Keys are read in blocks that begin at multiples of this position, and a long context is split at
 // multiples of kSplitKeys: the same for a request whatever runs beside it.
 constexpr int kBlockKeys = 64;

@@ -1,9 +1,10 @@
-// The linear phases of a decoder layer: optional norm, product, and what follows it, in one job.
+// The linear phases, each in two jobs: inputs are brought into the weight's form, and multiplied.
 
 #include <algorithm>
 #include <vector>
 
 #include "export.h"
+#include "linear.h"
 #include "pool.h"
 #include "tiles.h"
 
@@ -14,18 +15,6 @@ constexpr int kMaxRows = 4;                     // activation rows of one pass o
 constexpr int64_t kBlockBytes = 192 * 1024;     // activations that should stay in a core's cache
 constexpr int64_t kWorthSharing = 1 << 16;      // multiplications
 constexpr int64_t kPreparedPerPiece = 1 << 11;  // activations
-
-enum Epilogue : int32_t { kStore = 0, kAdd = 1, kSwiGLU = 2 };
-
-struct Call {
-  const Weight& weight;
-  const float* x;  // [rows, in_features]
-  int64_t rows;
-  const float* norm;  // [in_features], or null
-  float eps;
-  float* out;  // [rows, out_features], half of them for kSwiGLU
-  Epilogue epilogue;
-};
 
 bool is_quantized(const Weight& weight) { return weight.format == kQ4 || weight.format == kQ8; }
 
@@ -40,7 +29,7 @@ struct Scratch {
   std::vector<int16_t> integers;
   std::vector<GroupScale> scales;
 
-  Activations reserve(const Call& call) {
+  Activations reserve(const Linear& call) {
     const int64_t size = call.rows * call.weight.in_features;
     if (is_quantized(call.weight)) {
       grow(integers, size);
@@ -52,7 +41,7 @@ struct Scratch {
   }
 };
 
-void prepare_row(const Call& call, const Activations& target, int64_t row) {
+void prepare_row(const Linear& call, const Activations& target, int64_t row) {
   thread_local std::vector<float> normalized;
   const int64_t size = call.weight.in_features;
   const float* x = call.x + row * size;
@@ -101,7 +90,7 @@ ASTRAI_INLINE f32x8 load_some(const float* from, int64_t count) {
   return v;
 }
 
-void finish(const Call& call, int64_t tile, int64_t row, const Outputs& result) {
+void finish(const Linear& call, int64_t tile, int64_t row, const Outputs& result) {
   const Weight& w = call.weight;
   if (call.epilogue == kSwiGLU) {
     const int64_t width = w.out_features / 2, column = tile * kHalfTile, left = width - column;
@@ -124,7 +113,7 @@ void finish(const Call& call, int64_t tile, int64_t row, const Outputs& result) 
 }
 
 template <int kRows>
-__attribute__((noinline)) void multiply_rows(const Call& call, const Activations& x, int64_t tile,
+__attribute__((noinline)) void multiply_rows(const Linear& call, const Activations& x, int64_t tile,
                                              int64_t row) {
   const Weight& w = call.weight;
   Outputs out[kRows];
@@ -132,7 +121,7 @@ __attribute__((noinline)) void multiply_rows(const Call& call, const Activations
   for (int i = 0; i < kRows; ++i) finish(call, tile, row + i, out[i]);
 }
 
-void multiply_tile(const Call& call, const Activations& x, int64_t tile, int64_t row,
+void multiply_tile(const Linear& call, const Activations& x, int64_t tile, int64_t row,
                    int64_t end) {
   for (; row + kMaxRows <= end; row += kMaxRows) multiply_rows<kMaxRows>(call, x, tile, row);
   switch (end - row) {
@@ -146,7 +135,7 @@ void multiply_tile(const Call& call, const Activations& x, int64_t tile, int64_t
 struct Pieces {
   int64_t rows_per_block, num_blocks, tiles, tiles_per_run, num_runs;
 
-  Pieces(const Call& call, int num_threads) {
+  Pieces(const Linear& call, int num_threads) {
     tiles = num_tiles(call.weight.out_features, call.weight.is_paired);
     const int64_t fitting = std::max<int64_t>(16, kBlockBytes / (2 * call.weight.in_features));
     rows_per_block = std::min(call.rows, fitting / kMaxRows * kMaxRows);
@@ -160,7 +149,7 @@ struct Pieces {
   int64_t count() const { return num_blocks * num_runs; }
 };
 
-Activations prepare(const Call& call, Pool& pool, Scratch& scratch) {
+Activations prepare(const Linear& call, Pool& pool, Scratch& scratch) {
   Activations x = scratch.reserve(call);
   if (!is_quantized(call.weight) && call.norm == nullptr) {
     x.dense = call.x;
@@ -174,7 +163,9 @@ Activations prepare(const Call& call, Pool& pool, Scratch& scratch) {
   return x;
 }
 
-void run(const Call& call) {
+}  // namespace
+
+void apply(const Linear& call) {
   static Scratch scratch;
   Pool& pool = Pool::get();
   const auto held = pool.lock();
@@ -189,11 +180,10 @@ void run(const Call& call) {
   });
 }
 
-}  // namespace
 }  // namespace astrai
 
 // out = epilogue(weight * norm(x)); see astrai_kernels.cpu.weights for what the phases pass.
 ASTRAI_EXPORT void astrai_linear(const astrai::Weight* weight, const float* x, int64_t rows,
                                  const float* norm, float eps, float* out, int32_t epilogue) {
-  if (rows > 0) astrai::run({*weight, x, rows, norm, eps, out, (astrai::Epilogue)epilogue});
+  if (rows > 0) astrai::apply({*weight, x, rows, norm, eps, out, (astrai::Epilogue)epilogue});
 }
