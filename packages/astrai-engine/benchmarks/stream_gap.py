@@ -73,14 +73,18 @@ def measure(max_step_tokens: int | None, num_prompt_tokens: int):
 def report(name: str, gaps, seconds: float) -> None:
     before = [gap for at, gap in gaps if at < 0]
     during = [gap for at, gap in gaps if 0 <= at <= seconds]
-    usual = statistics.median(before)
-    print(f"{name}: median step {usual * 1e3:.0f} ms; the prompt takes {seconds:.1f} s")
+    print(f"{name}: the prompt takes {seconds:.1f} s")
     for when, some in (("before", before), ("during", during)):
         late = sorted(some)[int(0.99 * len(some))]
         print(
-            f"   {when} it: median {statistics.median(some) / usual:.2f} x the median step, "
-            f"99 % below {late / usual:.2f} x, longest {max(some) / usual:.2f} x"
+            f"   gaps {when} it: median {statistics.median(some) * 1e3:.1f} ms, "
+            f"99 % below {late * 1e3:.1f} ms, longest {max(some) * 1e3:.1f} ms"
         )
+    alone, whole = statistics.median(before), statistics.median(before + during)
+    print(
+        f"   longest / median step: {max(during) / alone:.2f} of a stream before the prompt, "
+        f"{max(during) / whole:.2f} of its life"
+    )
 
 
 def plot(path: str, results) -> None:
