@@ -36,6 +36,7 @@ VALUES = {
     "MAX_STEP_TOKENS": ("256", 256),
     "PREFIX_CACHE": ("0", False),
     "MAX_QUEUE": ("9", 9),
+    "SPECULATION": ("off", "off"),
     "KV_DTYPE": ("float16", "float16"),
     "TOOL_PARSER": ("mistral", "mistral"),
     "API_KEY": ("k1,k2", ("k1", "k2")),

@@ -19,7 +19,9 @@ from astrai_engine.request import GenerationRequest
 from astrai_engine.sampling import SampledToken
 from astrai_engine.scheduler import Scheduler
 from astrai_engine.sequence import Sequence
+from astrai_engine.speculation import FREE, Speculation
 from astrai_engine.testing import CountingCache, PieceTokenizer, ScriptedExecutor
+from astrai_engine.trace import StepTrace
 
 EOS = 0
 PIECES = [b"", *[f"<{i}>".encode() for i in range(1, 100)]]
@@ -33,13 +35,20 @@ def count_up(sequence):
 class Harness:
     """A loop on a scripted model, with handles to submit to it."""
 
-    def __init__(self, script=count_up, *, num_pages=50, max_batch_size=4, pieces=PIECES):
+    def __init__(
+        self, script=count_up, *, num_pages=50, max_batch_size=4, pieces=PIECES, speculates=False
+    ):
         self.cache = CountingCache(num_pages, page_size=4)
         self.executor = ScriptedExecutor(script)
         self.closed = []
         self.tokenizer = PieceTokenizer(pieces)
         self.loop = InferenceScheduler(
-            Scheduler(self.cache, max_batch_size=max_batch_size, max_step_tokens=16),
+            Scheduler(
+                self.cache,
+                max_batch_size=max_batch_size,
+                max_step_tokens=16,
+                speculation=Speculation(FREE) if speculates else None,
+            ),
             self.executor,
             on_closed=self.closed.append,
         )
@@ -382,3 +391,103 @@ def test_prefix_hits_are_reported():
         events = list(harness.submit("b", tokens=9))
     assert events[-1].usage.cached_tokens == 8
     assert harness.loop.counters.cached_tokens == 8
+
+
+def cycle_at(place):
+    return 9 if place % 13 == 12 else place % 5 + 1
+
+
+def cycle(sequence):
+    """A text that repeats itself every five tokens, with an exception now and then."""
+    return cycle_at(sequence.num_generated)
+
+
+def outcome(events):
+    """What came of a request, however its text was cut into events."""
+    entries = [entry for e in events if isinstance(e, TokenDelta) for entry in e.logprobs]
+    return text_of(events), entries, events[-1]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"max_tokens": 1},
+        {"max_tokens": 2},
+        {"max_tokens": 40},
+        {"max_tokens": 40, "stop": ["3><4><5><1><9>"]},
+        {"max_tokens": 40, "stop": ["5>"], "min_tokens": 20},
+        {"max_tokens": 40, "stop_token_ids": [9]},
+        {"max_tokens": 40, "stop_token_ids": [2], "min_tokens": 25},
+    ],
+)
+def test_guesses_change_nothing_but_the_number_of_steps(parameters):
+    outcomes, steps = [], []
+    for speculates in (False, True):
+        with Harness(cycle, speculates=speculates) as harness:
+            outcomes.append(outcome(list(harness.submit("a", **parameters))))
+            steps.append(len(harness.executor.steps))
+            counters = harness.loop.counters
+        assert harness.cache.lengths == {}
+        assert counters.generated_tokens == outcomes[-1][2].usage.completion_tokens
+        assert counters.accepted_tokens == steps[0] - steps[-1]
+    assert outcomes[0] == outcomes[1]
+    if parameters["max_tokens"] > 2:
+        assert steps[1] < steps[0]
+
+
+def test_the_tokens_of_a_step_come_in_one_event():
+    with Harness(lambda s: s.num_generated % 2 + 1, speculates=True) as harness:
+        events = list(harness.submit("a", max_tokens=20))
+    assert max(len(e.token_ids) for e in events if isinstance(e, TokenDelta)) > 5
+    assert len({e.usage.completion_tokens for e in events}) == len(events) - 1
+
+
+def test_an_end_token_among_right_guesses_drops_what_comes_after_it():
+    with Harness(lambda s: s.num_generated % 3, speculates=True) as harness:
+        ignored = list(harness.submit("a", max_tokens=20, ignore_eos=True))
+        stopped = list(harness.submit("b", max_tokens=20, min_tokens=14))
+    assert ignored[-1].reason is FinishReason.LENGTH
+    assert (stopped[-1].reason, stopped[-1].usage.completion_tokens) == (FinishReason.STOP, 16)
+
+
+def test_an_error_behind_right_guesses_leaves_the_tokens_before_it():
+    def script(sequence):
+        if sequence.num_generated == 15:
+            return SampledToken(-1, error="NaN")
+        return sequence.num_generated % 2 + 1
+
+    with Harness(script, speculates=True) as harness:
+        events = list(harness.submit("a", max_tokens=20))
+        again = list(harness.submit("b", max_tokens=3))
+    assert text_of(events) == "".join(f"<{n % 2 + 1}>" for n in range(15))
+    assert isinstance(events[-1], Failed)
+    assert text_of(again) == "<1><2><1>"
+    assert harness.cache.lengths == {}
+
+
+def test_guesses_under_constant_preemption_change_no_text():
+    with Harness(cycle, num_pages=9, speculates=True) as harness:
+        handles = [harness.submit(str(i), max_tokens=20) for i in range(5)]
+        texts = {text_of(list(handle)) for handle in handles}
+        assert harness.loop.num_preemptions > 0
+        assert harness.loop.counters.accepted_tokens > 0
+    with Harness(cycle) as harness:
+        assert texts == {text_of(list(harness.submit("a", max_tokens=20)))}
+
+
+def test_the_prefix_cache_holds_no_wrong_guess():
+    """A prompt that goes on as the guess did, where the text did not."""
+    with Harness(cycle, speculates=True) as harness:
+        list(harness.submit("a", max_tokens=16))
+        text = [1] * 4 + [cycle_at(n) for n in range(16)]
+        right = harness.cache.prefix_len([*text, 0, 0, 0, 0])
+        wrong = harness.cache.prefix_len([*text[:16], 3, *text[17:], 0, 0, 0, 0])
+    assert (right, wrong) == (16, 16)
+
+
+def test_steps_with_guesses_are_traced():
+    with Harness(cycle, speculates=True) as harness:
+        harness.loop.trace = trace = StepTrace()
+        list(harness.submit("a", max_tokens=20))
+    assert sum(r.num_drafted for r in trace.records) == harness.loop.counters.drafted_tokens > 0
+    assert all(r.num_prompt_tokens in (0, 4) for r in trace.records)

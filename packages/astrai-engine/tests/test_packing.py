@@ -53,3 +53,26 @@ def test_prompt_positions_are_scored_once_in_whatever_chunks_they_come():
 def test_the_last_prompt_token_predicts_no_prompt_token():
     sequence = make("a", [1], num_prompt=1, prompt_logprobs=0)
     assert pack_step([ScheduledSequence(sequence, 1, samples=True)]).scored == []
+
+
+def test_guesses_follow_the_token_before_them_and_every_one_is_sampled():
+    prompt = make("a", [10, 11, 12], num_prompt=3)
+    decode = make("b", [20, 21, 22], num_prompt=2, num_computed=2)
+    step = pack_step(
+        [
+            ScheduledSequence(prompt, 3, samples=True),
+            ScheduledSequence(decode, 1, samples=True, draft=(23, 24)),
+        ]
+    )
+    assert step.token_ids == [10, 11, 12, 22, 23, 24]
+    assert step.position_ids == [0, 1, 2, 2, 3, 4]
+    assert step.num_tokens == [3, 3]
+    assert step.sampling_rows == [2, 3, 4, 5]
+    assert [s.token_ids for s in step.sampling] == [
+        prompt.token_ids,
+        [20, 21, 22],
+        [20, 21, 22, 23],
+        [20, 21, 22, 23, 24],
+    ]
+    assert [s.num_generated for s in step.sampling] == [0, 1, 2, 3]
+    assert decode.token_ids == [20, 21, 22]

@@ -1,4 +1,5 @@
 import random
+from itertools import takewhile
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -6,6 +7,7 @@ from hypothesis import strategies as st
 from astrai_engine.request import GenerationRequest
 from astrai_engine.scheduler import ScheduledSequence, Scheduler
 from astrai_engine.sequence import AGEING_SECONDS, Sequence
+from astrai_engine.speculation import FREE, Speculation
 from astrai_engine.testing import CountingCache
 
 
@@ -29,18 +31,24 @@ def make_sequence(
     )
 
 
-def make_scheduler(*, num_pages=100, page_size=4, max_batch_size=4, max_step_tokens=16):
-    cache = CountingCache(num_pages, page_size)
-    return Scheduler(cache, max_batch_size=max_batch_size, max_step_tokens=max_step_tokens)
+def make_scheduler(
+    *, num_pages=100, page_size=4, max_batch_size=4, max_step_tokens=16, speculates=False
+):
+    return Scheduler(
+        CountingCache(num_pages, page_size),
+        max_batch_size=max_batch_size,
+        max_step_tokens=max_step_tokens,
+        speculation=Speculation(FREE) if speculates else None,
+    )
 
 
 def step(scheduler, token=7):
     """One step with a scripted token; gives what ran."""
     batch = scheduler.schedule()
-    scheduler.commit(batch)
     for item in batch:
         if item.samples:
             item.sequence.token_ids.append(token)
+        scheduler.commit(item)
     return [(item.sequence.task_id, item.num_tokens, item.samples) for item in batch]
 
 
@@ -224,6 +232,71 @@ def test_a_batch_never_holds_a_preempted_sequence():
     assert scheduler.waiting == [decoding]
 
 
+REPEATING = [*range(10), 0, 1, 2]
+
+
+def decoding(scheduler, *names, prompt=REPEATING, **options):
+    """Sequences one step from their next token, which text before them foretells."""
+    for arrival, name in enumerate(names):
+        scheduler.add(make_sequence(name, prompt, arrival=arrival, **options))
+    while any(not s.num_generated for s in [*scheduler.waiting, *scheduler.running]):
+        step(scheduler, token=3)
+
+
+def drafts(scheduler):
+    return {item.sequence.task_id: list(item.draft) for item in scheduler.schedule()}
+
+
+def test_guesses_run_behind_the_token_they_follow_and_have_slots():
+    scheduler = make_scheduler(speculates=True)
+    decoding(scheduler, "a")
+    (item,) = scheduler.schedule()
+    assert (item.num_tokens, item.samples, item.is_decode) == (1, True, True)
+    assert item.draft == (4, 5, 6, 7, 8, 9, 0, 1, 2, 3)
+    assert scheduler.cache.lengths["a"] == len(REPEATING) + 1 + 10
+
+
+def test_only_what_was_guessed_right_counts_as_computed():
+    scheduler = make_scheduler(speculates=True)
+    decoding(scheduler, "a")
+    (item,) = scheduler.schedule()
+    item.sequence.token_ids += [4, 5, 77]
+    scheduler.commit(item, 2)
+    assert item.sequence.num_computed == len(item.sequence.token_ids) - 1
+    assert scheduler.cache.prefix_len([*REPEATING, 3, 4, 5, 77, 1]) == 16
+    assert scheduler.cache.prefix_len([*REPEATING, 3, 4, 5, 6, 7, 8, 9, 0]) == 16
+    scheduler.schedule()
+    assert scheduler.cache.lengths["a"] == len(item.sequence.token_ids)
+
+
+def test_guesses_get_what_the_budget_leaves():
+    scheduler = make_scheduler(speculates=True, max_step_tokens=16)
+    decoding(scheduler, "a", "b")
+    scheduler.add(make_sequence("c", [50] * 10, arrival=9))
+    ran = drafts(scheduler)
+    assert sum(map(len, ran.values())) == 16 - 12
+    assert ran["c"] == []
+
+
+def test_guesses_take_no_page_that_a_running_sequence_may_need():
+    """Four pages each for two sequences, and two more: one for each to grow."""
+    scheduler = make_scheduler(speculates=True, num_pages=10)
+    decoding(scheduler, "a", "b")
+    assert drafts(scheduler) == {"a": [], "b": []}
+    assert scheduler.num_preemptions == 0
+
+
+def test_a_chunk_of_one_token_that_ends_no_text_has_no_guesses():
+    """A preempted sequence that computes its tokens again."""
+    scheduler = make_scheduler(speculates=True)
+    decoding(scheduler, "a")
+    (sequence,) = scheduler.running
+    sequence.num_computed = 5
+    scheduler.max_step_tokens = 1
+    (item,) = scheduler.schedule()
+    assert (item.num_tokens, item.samples, item.draft) == (1, False, ())
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     prompts=st.lists(st.integers(1, 20), min_size=1, max_size=8),
@@ -232,18 +305,35 @@ def test_a_batch_never_holds_a_preempted_sequence():
     num_pages=st.integers(8, 14),
     budget=st.integers(1, 24),
     batch_size=st.integers(1, 4),
+    period=st.none() | st.integers(1, 9),
     seed=st.integers(0, 2**16),
 )
 def test_everything_finishes_with_its_own_tokens(
-    prompts, outputs, priorities, num_pages, budget, batch_size, seed
+    prompts, outputs, priorities, num_pages, budget, batch_size, period, seed
 ):
-    """Whatever the pool, the budget and the aborts: no deadlock, no lost token, no lost page."""
+    """Whatever the pool, the budget and the aborts: no deadlock, no lost token, no lost page.
+
+    With a period, every text repeats itself, now and then wrongly, and guesses of it are checked.
+    """
     rng = random.Random(seed)
     scheduler = make_scheduler(
-        num_pages=num_pages, page_size=4, max_batch_size=batch_size, max_step_tokens=budget
+        num_pages=num_pages,
+        page_size=4,
+        max_batch_size=batch_size,
+        max_step_tokens=budget,
+        speculates=period is not None,
     )
+    wrong = {rng.randrange(32) for _ in range(3)}
+
+    def text(length):
+        if period is None:
+            return list(range(length))
+        return [99 if place in wrong else place % period for place in range(length)]
+
     sequences = [
-        make_sequence(str(i), [100 * i + t for t in range(n)], arrival=i, priority=priorities[i])
+        make_sequence(
+            str(i), text(n), arrival=i, priority=priorities[i], max_tokens=outputs[i], salt=i
+        )
         for i, n in enumerate(prompts)
     ]
     for sequence in sequences:
@@ -255,16 +345,23 @@ def test_everything_finishes_with_its_own_tokens(
             break
         batch: list[ScheduledSequence] = scheduler.schedule()
         assert batch, "work is left but nothing runs"
-        assert sum(item.num_tokens for item in batch) <= scheduler.max_step_tokens
-        scheduler.commit(batch)
+        num_tokens = sum(item.num_tokens + len(item.draft) for item in batch)
+        assert num_tokens <= scheduler.max_step_tokens
         for item in batch:
             sequence = item.sequence
             assert item.num_tokens > 0
-            if item.samples:
-                assert sequence.num_computed == len(sequence.token_ids)
-                sequence.token_ids.append(len(sequence.token_ids))
-                if len(sequence.token_ids) == goal[sequence.task_id]:
-                    scheduler.remove(sequence)
+            if not item.samples:
+                scheduler.commit(item)
+                continue
+            length = len(sequence.token_ids)
+            expected = text(length + len(item.draft) + 1)[length:]
+            pairs = zip(item.draft, expected, strict=False)
+            num_right = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+            sequence.token_ids += expected[: num_right + 1]
+            scheduler.commit(item, num_right)
+            assert sequence.num_uncomputed == 1
+            if len(sequence.token_ids) == goal[sequence.task_id]:
+                scheduler.remove(sequence)
         if rng.random() < 0.05 and scheduler.running:
             victim = rng.choice(scheduler.running)
             aborted.add(victim.task_id)
@@ -274,5 +371,4 @@ def test_everything_finishes_with_its_own_tokens(
     for sequence in sequences:
         if sequence.task_id not in aborted:
             assert len(sequence.token_ids) == goal[sequence.task_id]
-            generated = sequence.token_ids[sequence.num_prompt_tokens :]
-            assert generated == list(range(sequence.num_prompt_tokens, goal[sequence.task_id]))
+            assert sequence.token_ids == text(goal[sequence.task_id])

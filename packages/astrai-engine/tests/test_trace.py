@@ -12,6 +12,7 @@ def record(started_at=1.0):
         phases={"schedule": 0.001, "forward": 0.01},
         num_decoding=3,
         num_prompt_tokens=17,
+        num_drafted=2,
         num_running=4,
         num_waiting=2,
         num_free_pages=5,
@@ -34,7 +35,7 @@ def test_the_chrome_form_nests_phases_in_their_step(tmp_path):
     step, schedule, forward, requests, pages = events
     assert (step["ph"], step["ts"]) == ("X", 1e6)
     assert step["dur"] == pytest.approx(11_000)
-    assert step["args"] == {"decoding": 3, "prompt_tokens": 17}
+    assert step["args"] == {"decoding": 3, "prompt_tokens": 17, "drafted": 2}
     assert (schedule["name"], schedule["ts"]) == ("schedule", 1e6)
     assert forward["ts"] == pytest.approx(1e6 + 1000)
     assert requests["args"] == {"running": 4, "waiting": 2}

@@ -37,6 +37,8 @@ _COUNTERS: dict[str, tuple[str, Callable[[Mapping[str, Any]], float]]] = {
     "prefix_cache_queries": ("Prompt tokens looked up.", lambda s: s["prompt_tokens"]),
     "prefix_cache_hits": ("Prompt tokens found in the cache.", lambda s: s["cached_tokens"]),
     "num_preemptions": ("Choices set back for lack of pages.", lambda s: s["preemptions"]),
+    "spec_decode_num_draft_tokens": ("Guessed tokens checked.", lambda s: s["drafted_tokens"]),
+    "spec_decode_num_accepted_tokens": ("Of them right.", lambda s: s["accepted_tokens"]),
 }
 _FINISHED_REASONS = {
     FinishReason.STOP: "stop",

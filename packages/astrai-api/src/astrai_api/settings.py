@@ -11,7 +11,14 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from astrai_api.tools.formats import FORMATS
-from astrai_engine.config import Activations, Dtype, EngineConfig, KVDtype, Quantization
+from astrai_engine.config import (
+    Activations,
+    Dtype,
+    EngineConfig,
+    KVDtype,
+    Quantization,
+    SpeculationMode,
+)
 from astrai_engine.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -70,6 +77,7 @@ class Settings(BaseSettings):
         max_step_tokens: token budget of a step.
         prefix_cache: reuse the pages of equal prefixes.
         max_queue: waiting requests before new ones get 429.
+        speculation: check guesses of the next tokens.
         kv_dtype: of the K/V cache.
         tool_parser: the format of tool calls; None is what the model's chat template tells.
         api_key: accepted keys; empty lets everybody in.
@@ -101,6 +109,7 @@ class Settings(BaseSettings):
     max_step_tokens: Count | None = None
     prefix_cache: bool = True
     max_queue: Count = 256
+    speculation: SpeculationMode = "auto"
     kv_dtype: KVDtype = "auto"
     tool_parser: Annotated[str | None, AfterValidator(_tool_parser)] = None
     api_key: CommaSeparated = Field(default=(), repr=False)
@@ -126,6 +135,7 @@ class Settings(BaseSettings):
             max_step_tokens=self.max_step_tokens,
             prefix_cache=self.prefix_cache,
             max_queue=self.max_queue,
+            speculation=self.speculation,
         )
 
 

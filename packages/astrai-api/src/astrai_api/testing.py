@@ -186,6 +186,8 @@ class FakeEngine:
             "cached_tokens": self._ended.cached_tokens,
             "finished": {reason.value: count for reason, count in self.finished.items()},
             "preemptions": 0,
+            "drafted_tokens": 0,
+            "accepted_tokens": 0,
             "pages": {"total": 512, "free": 512, "cached": 0, "in_use": 0},
         }
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from astrai_engine.chunk_budget import ChunkBudget
-from astrai_engine.config import EngineConfig, EngineInfo
+from astrai_engine.config import EngineConfig, EngineInfo, SpeculationMode
 from astrai_engine.constraint import GrammarCompiler, TokenMasks
 from astrai_engine.executor import ModelExecutor
 from astrai_engine.loading import LoadedModel, load_model, resolve_source
@@ -20,8 +20,9 @@ from astrai_engine.prompt import PromptEncoder
 from astrai_engine.sampling import Sampler
 from astrai_engine.scheduler import Scheduler
 from astrai_engine.sizing import Sizes, choose_sizes, free_memory
+from astrai_engine.speculation import FREE, Speculation
 from astrai_engine.tokenizer import Tokenizer
-from astrai_engine.warmup import warm_up
+from astrai_engine.warmup import measure_step_cost, warm_up
 from astrai_engine.workspace import InferenceWorkspace
 from astrai_kernels import select_backend
 from astrai_kvcache import PagePool
@@ -104,6 +105,7 @@ def assemble(config: EngineConfig) -> EngineParts:
             max_batch_size=config.max_batch_size,
             max_step_tokens=sizes.max_step_tokens,
             chunk_budget=None if config.max_step_tokens else ChunkBudget(sizes.max_step_tokens),
+            speculation=_speculation(config.speculation, executor, pool),
         ),
         executor=executor,
     )
@@ -130,6 +132,18 @@ def _pool(
     )
 
 
+def _speculation(
+    mode: SpeculationMode, executor: ModelExecutor, pool: PagePool
+) -> Speculation | None:
+    match mode:
+        case "off":
+            return None
+        case "prompt-lookup":
+            return Speculation(FREE)
+        case "auto":
+            return Speculation(measure_step_cost(executor, pool))
+
+
 def _info(
     config: EngineConfig,
     loaded: LoadedModel,
@@ -151,5 +165,6 @@ def _info(
         page_size=config.page_size,
         max_batch_size=config.max_batch_size,
         max_step_tokens=sizes.max_step_tokens,
+        speculation=config.speculation,
         chat_template=loaded.chat_template.tool_source if loaded.chat_template else None,
     )

@@ -9,6 +9,7 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 KVDtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["auto", "none", "int8", "int4"]
 Activations = Literal["int16", "int8"]
+SpeculationMode = Literal["auto", "off", "prompt-lookup"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,9 @@ class EngineConfig:
         max_step_tokens: token budget of one step; None chooses it.
         prefix_cache: reuse the pages of equal prefixes.
         max_queue: waiting requests before new ones are refused.
+        speculation: whether to check guesses of the next tokens, taken from the text so far, in
+            the same step as the token before them. Texts stay what they are. auto checks those
+            that are likely enough to be worth their time, ``prompt-lookup`` all there are.
 
     Raises:
         ConfigurationError: a value is out of range; the message names it.
@@ -53,6 +57,7 @@ class EngineConfig:
     max_step_tokens: int | None = None
     prefix_cache: bool = True
     max_queue: int = 256
+    speculation: SpeculationMode = "auto"
 
     def __post_init__(self) -> None:
         for name in ("max_batch_size", "page_size", "max_queue"):
@@ -80,6 +85,8 @@ class EngineInfo:
         page_size: tokens in a page.
         max_batch_size: requests running at once.
         max_step_tokens: token budget of a step.
+        speculation: whether guesses of the next tokens are checked: ``auto``, ``off`` or
+            ``prompt-lookup``.
         chat_template: source of the template that chats with tools use; None without one.
     """
 
@@ -95,6 +102,7 @@ class EngineInfo:
     page_size: int
     max_batch_size: int
     max_step_tokens: int
+    speculation: SpeculationMode
     chat_template: str | None = None
 
 

@@ -248,6 +248,8 @@ class InferenceEngine:
             "time_to_first_token": counters.first_token_seconds / max(counters.first_tokens, 1),
             "tokens_per_second": counters.tokens_per_second,
             "steps": counters.steps,
+            "drafted_tokens": counters.drafted_tokens,
+            "accepted_tokens": counters.accepted_tokens,
             "preemptions": self._loop.num_preemptions,
             "pages": {
                 "total": self._parts.pool.num_pages,

@@ -1,6 +1,7 @@
 """Runs one step on the device: bind, forward, sample."""
 
 from collections.abc import Sequence as Batch
+from itertools import islice
 from typing import Protocol
 
 import torch
@@ -12,6 +13,7 @@ from astrai_engine.sampling.logprobs import score_tokens
 from astrai_engine.sampling.sampler import SampledToken, Sampler
 from astrai_engine.scheduler import ScheduledSequence
 from astrai_engine.stopwatch import Stopwatch
+from astrai_engine.verification import confirmed, decode_rows
 from astrai_engine.workspace import InferenceWorkspace
 from astrai_kernels import AttentionBackend, AttentionCache, BackendChoice, select_backend
 from astrai_kvcache import PagePool
@@ -64,7 +66,9 @@ class ModelExecutor:
         self._masks.close()
 
     @torch.inference_mode()
-    def execute(self, batch: Batch[ScheduledSequence], stopwatch: Stopwatch) -> list[SampledToken]:
+    def execute(
+        self, batch: Batch[ScheduledSequence], stopwatch: Stopwatch
+    ) -> list[list[SampledToken]]:
         """Compute a step.
 
         Sequences that chose different attention backends run as separate passes. Prompt
@@ -76,12 +80,13 @@ class ModelExecutor:
                 launched in its lap, and waited for in the next.
 
         Returns:
-            A token for each part of the batch that samples, in order.
+            The new tokens of each part of the batch that samples, in order: one, and one more
+            for each guess that was right.
         """
         passes: dict[BackendChoice | None, list[ScheduledSequence]] = {}
         for item in batch:
             passes.setdefault(item.sequence.backend, []).append(item)
-        sampled: dict[str, SampledToken] = {}
+        sampled: dict[str, list[SampledToken]] = {}
         for choice, items in passes.items():
             sampled.update(self._execute_pass(items, choice, stopwatch))
         return [sampled[item.sequence.task_id] for item in batch if item.samples]
@@ -91,12 +96,14 @@ class ModelExecutor:
         batch: list[ScheduledSequence],
         choice: BackendChoice | None,
         stopwatch: Stopwatch,
-    ) -> dict[str, SampledToken]:
+    ) -> dict[str, list[SampledToken]]:
         step = pack_step(batch)
         device = self._workspace.device
         cache = self._pool.bind_tasks(
             [item.sequence.task_id for item in batch], self._workspace, q_lens=step.num_tokens
         )
+        if any(item.draft for item in batch):
+            cache = decode_rows(cache, batch)
         backend = self._backend(choice)
         input_ids, positions = self._workspace.load_tokens(step.token_ids, step.position_ids)
         rows = torch.tensor(step.sampling_rows + step.scored_rows, dtype=torch.long, device=device)
@@ -107,9 +114,13 @@ class ModelExecutor:
         num_sampling = len(step.sampling)
         _score(step.scored, logits[num_sampling:])
         allowed = masks.result() if masks is not None else None
-        tokens = self._sampler.sample(logits[:num_sampling], step.sampling, allowed)
+        tokens = iter(self._sampler.sample(logits[:num_sampling], step.sampling, allowed))
         stopwatch.lap("sample")
-        return {s.task_id: token for s, token in zip(step.sampling, tokens, strict=True)}
+        return {
+            item.sequence.task_id: confirmed(item.draft, list(islice(tokens, 1 + len(item.draft))))
+            for item in batch
+            if item.samples
+        }
 
     def _backend(self, choice: BackendChoice | None) -> AttentionBackend:
         """The backend for a choice, selected the first time it is asked for."""

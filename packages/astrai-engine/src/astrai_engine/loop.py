@@ -36,8 +36,11 @@ class StepExecutor(Protocol):
 
     def execute(
         self, batch: Sequence[ScheduledSequence], stopwatch: Stopwatch
-    ) -> list[SampledToken]:
-        """Compute ``batch``; gives one token for each part of it that samples, in order."""
+    ) -> list[list[SampledToken]]:
+        """Compute ``batch``; gives the new tokens of each part of it that samples, in order.
+
+        They are one, and one more for each guess that was right.
+        """
         ...
 
 
@@ -171,14 +174,10 @@ class InferenceScheduler:
             for item in batch:
                 self._fail(self._generations[item.sequence.task_id], failure)
             return
-        tokens = iter(sampled)
-        outcomes = [(item, next(tokens) if item.samples else None) for item in batch]
-        healthy = [item for item, token in outcomes if token is None or token.error is None]
-        self._scheduler.commit(healthy)
+        new_tokens = iter(sampled)
         num_tokens = 0
-        for item, token in outcomes:
-            if token is not None:
-                num_tokens += self._advance(self._generations[item.sequence.task_id], token)
+        for item in batch:
+            num_tokens += self._advance(item, next(new_tokens) if item.samples else [])
         self.counters.note_step(num_tokens)
 
     def _observe(self, batch: list[ScheduledSequence], stopwatch: Stopwatch) -> None:
@@ -186,7 +185,8 @@ class InferenceScheduler:
         scheduler = self._scheduler
         num_decoding = sum(item.is_decode for item in batch)
         num_prompt_tokens = sum(item.num_tokens for item in batch) - num_decoding
-        if scheduler.chunk_budget is not None:
+        num_drafted = sum(len(item.draft) for item in batch)
+        if scheduler.chunk_budget is not None and not num_drafted:
             scheduler.chunk_budget.observe(num_decoding, num_prompt_tokens, stopwatch.seconds)
         if self.trace is not None:
             self.trace.add(
@@ -195,6 +195,7 @@ class InferenceScheduler:
                     phases=stopwatch.laps,
                     num_decoding=num_decoding,
                     num_prompt_tokens=num_prompt_tokens,
+                    num_drafted=num_drafted,
                     num_running=len(scheduler.running),
                     num_waiting=len(scheduler.waiting),
                     num_free_pages=scheduler.cache.num_free_pages,
@@ -202,26 +203,44 @@ class InferenceScheduler:
                 )
             )
 
-    def _advance(self, generation: Generation, token: SampledToken) -> int:
-        """Give a sampling outcome to its choice; gives the number of tokens added to it."""
-        if token.error is not None:
-            self._fail(generation, GenerationError(token.error))
-            return 0
+    def _advance(self, item: ScheduledSequence, tokens: list[SampledToken]) -> int:
+        """Give a sequence what came of a step; gives the number of tokens it grew by."""
+        generation = self._generations[item.sequence.task_id]
         scores = generation.take_prompt_logprobs()
         if scores is not None:
             self._outbox.add(generation.sink, scores)
-        if generation.sequence.max_tokens == 0:
-            self._finish(generation, Ending(FinishReason.LENGTH))
-            return 0
-        ending = generation.push(token.token_id, token.logprobs)
-        if generation.sequence.num_generated == 1:
-            self.counters.note_first_token(generation.sequence)
+        num_known = item.sequence.num_generated
+        outcome = self._push(generation, tokens)
+        num_new = item.sequence.num_generated - num_known
         delta = generation.take_delta()
         if delta is not None:
             self._outbox.add(generation.sink, delta)
-        if ending is not None:
-            self._finish(generation, ending)
-        return 1
+        if isinstance(outcome, AstraiError):
+            self._fail(generation, outcome)
+            return num_new
+        num_right = max(num_new - 1, 0)
+        self.counters.note_draft(len(item.draft), num_right)
+        self._scheduler.commit(item, num_right)
+        if outcome is not None:
+            self._finish(generation, outcome)
+        return num_new
+
+    def _push(
+        self, generation: Generation, tokens: list[SampledToken]
+    ) -> Ending | AstraiError | None:
+        """Add new tokens up to one that ends the choice, or is none."""
+        sequence = generation.sequence
+        for token in tokens:
+            if token.error is not None:
+                return GenerationError(token.error)
+            if sequence.max_tokens == 0:
+                return Ending(FinishReason.LENGTH)
+            ending = generation.push(token.token_id, token.logprobs)
+            if sequence.num_generated == 1:
+                self.counters.note_first_token(sequence)
+            if ending is not None:
+                return ending
+        return None
 
     def _add(self, generations: list[Generation]) -> None:
         for generation in generations:

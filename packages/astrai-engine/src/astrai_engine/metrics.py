@@ -21,6 +21,8 @@ class EngineCounters:
         prompt_tokens: tokens of prompts that were admitted.
         cached_tokens: the part of them reused from the prefix cache.
         generated_tokens: tokens generated.
+        drafted_tokens: guesses of tokens that were checked.
+        accepted_tokens: the part of them that was right.
         steps: forward passes run.
         first_tokens: choices that got their first token.
         first_token_seconds: time from submission to the first token, summed over them.
@@ -34,6 +36,8 @@ class EngineCounters:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     steps: int = 0
     first_tokens: int = 0
     first_token_seconds: float = 0.0
@@ -53,6 +57,11 @@ class EngineCounters:
         """Count the time a choice waited for its first token."""
         self.first_tokens += 1
         self.first_token_seconds += monotonic() - sequence.submitted_at
+
+    def note_draft(self, num_drafted: int, num_accepted: int) -> None:
+        """Count guesses that were checked, and those of them that were right."""
+        self.drafted_tokens += num_drafted
+        self.accepted_tokens += num_accepted
 
     def note_finished(self, reason: FinishReason, sequence: Sequence, seconds: float) -> None:
         """Count a choice that ended ``seconds`` after it was submitted."""

@@ -28,7 +28,8 @@ class PackedStep:
         token_ids: packed tokens.
         position_ids: the position of each.
         num_tokens: tokens of each sequence.
-        sampling: sequences that get a new token.
+        sampling: sequences that get a new token; one that checks guesses is there once for each
+            token it may get, as it will be when that one's turn comes.
         sampling_rows: the packed token whose logits each of them is drawn from.
         scored: prompt positions to score.
         scored_rows: the packed token of each of those positions.
@@ -50,12 +51,15 @@ def pack_step(batch: Batch[ScheduledSequence]) -> PackedStep:
         sequence = item.sequence
         offset = len(step.token_ids)
         start, end = sequence.num_computed, sequence.num_computed + item.num_tokens
+        num_tokens = item.num_tokens + len(item.draft)
         step.token_ids += sequence.token_ids[start:end]
-        step.position_ids += range(start, end)
-        step.num_tokens.append(item.num_tokens)
+        step.token_ids += item.draft
+        step.position_ids += range(start, start + num_tokens)
+        step.num_tokens.append(num_tokens)
         if item.samples:
             step.sampling.append(sequence)
-            step.sampling_rows.append(len(step.token_ids) - 1)
+            step.sampling += [sequence.after(item.draft[: n + 1]) for n in range(len(item.draft))]
+            step.sampling_rows += range(offset + item.num_tokens - 1, len(step.token_ids))
         positions = _unscored(sequence, start, end)
         if positions:
             step.scored.append(ScoredSpan(sequence, positions))

@@ -3,6 +3,7 @@
 A step computes at most ``max_step_tokens`` tokens. Running sequences come first (a decoding one
 needs a single token), then the prompts of waiting ones in chunks, so a long prompt never stalls
 the streams. There is no separate prefill and decode: a sequence simply has uncomputed tokens.
+What is left of the step may go to guesses of what follows a decoding one.
 
 When pages run out the sequence that is last in order (the newest, where each step of ``priority``
 counts as some seconds) gives its pages back and waits again, ahead of newer ones. The first in
@@ -10,13 +11,14 @@ order is never the victim while another runs, so it always advances, and with it
 """
 
 from bisect import insort
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Protocol
 
 from astrai_engine.chunk_budget import ChunkBudget
 from astrai_engine.sequence import Sequence
+from astrai_engine.speculation import Speculation
 
 _BY_ORDER = attrgetter("order")
 
@@ -81,16 +83,19 @@ class ScheduledSequence:
         sequence: whose tokens these are.
         num_tokens: how many of its uncomputed tokens run.
         samples: whether the step ends with a new token for it.
+        draft: guesses of what follows them, which run behind them; the step ends with one more
+            new token for each that is right.
     """
 
     sequence: Sequence
     num_tokens: int
     samples: bool
+    draft: tuple[int, ...] = ()
 
     @property
     def is_decode(self) -> bool:
-        """Whether this is the one token of a sequence whose prompt is computed."""
-        return self.num_tokens == 1 and self.sequence.is_prompt_computed
+        """Whether this is the one token that a sequence needs whose prompt is computed."""
+        return self.samples and self.num_tokens == 1 and self.sequence.is_prompt_computed
 
 
 class Scheduler:
@@ -101,6 +106,7 @@ class Scheduler:
         max_batch_size: sequences running at once.
         max_step_tokens: tokens computed in one step.
         chunk_budget: limits what joins a step in which sequences decode; None does not.
+        speculation: guesses what follows decoding sequences; None does not.
     """
 
     def __init__(
@@ -110,11 +116,13 @@ class Scheduler:
         max_batch_size: int,
         max_step_tokens: int,
         chunk_budget: ChunkBudget | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
         self.cache = cache
         self.max_batch_size = max_batch_size
         self.max_step_tokens = max(max_step_tokens, max_batch_size)
         self.chunk_budget = chunk_budget
+        self.speculation = speculation
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self.num_preemptions = 0
@@ -135,20 +143,23 @@ class Scheduler:
         batch = self._continue_running(budget)
         if self.num_preemptions == preemptions:
             self._admit_waiting(batch, budget - sum(item.num_tokens for item in batch))
-        return batch
+        return batch if self.speculation is None else self._add_drafts(batch, self.speculation)
 
-    def commit(self, batch: Iterable[ScheduledSequence]) -> None:
-        """Note that the K/V of ``batch`` exist: full pages enter the prefix cache."""
-        for item in batch:
-            sequence = item.sequence
-            sequence.num_computed += item.num_tokens
-            full_pages = sequence.num_computed // self.cache.page_size
-            if full_pages > sequence.num_recorded_pages and not sequence.scores_prompt:
-                computed = sequence.token_ids[: sequence.num_computed]
-                self.cache.task_record_hashes(
-                    sequence.task_id, computed, sequence.num_recorded_pages
-                )
-                sequence.num_recorded_pages = full_pages
+    def commit(self, item: ScheduledSequence, num_right: int = 0) -> None:
+        """Note that the K/V of ``item`` exist: full pages enter the prefix cache.
+
+        Args:
+            item: from :meth:`schedule`.
+            num_right: the guesses that were right; the tokens are the sequence's own by now. What
+                the others left behind is overwritten.
+        """
+        sequence = item.sequence
+        sequence.num_computed += item.num_tokens + num_right
+        full_pages = sequence.num_computed // self.cache.page_size
+        if full_pages > sequence.num_recorded_pages and not sequence.scores_prompt:
+            computed = sequence.token_ids[: sequence.num_computed]
+            self.cache.task_record_hashes(sequence.task_id, computed, sequence.num_recorded_pages)
+            sequence.num_recorded_pages = full_pages
 
     def remove(self, sequence: Sequence) -> None:
         """Take a sequence out, wherever it is, and release its pages."""
@@ -208,6 +219,30 @@ class Scheduler:
             self.running.append(sequence)
             batch.append(self._scheduled(sequence, num_tokens))
             budget -= num_tokens
+
+    def _add_drafts(
+        self, batch: list[ScheduledSequence], speculation: Speculation
+    ) -> list[ScheduledSequence]:
+        """Fill the step with guesses, as far as they are worth it and take nothing from others."""
+        decoding = [item.sequence for item in batch if item.is_decode]
+        num_tokens = sum(item.num_tokens for item in batch)
+        drafts = iter(
+            speculation.draft(
+                decoding, num_tokens=num_tokens, budget=self.max_step_tokens - num_tokens
+            )
+        )
+        return [self._with_draft(item, next(drafts)) if item.is_decode else item for item in batch]
+
+    def _with_draft(self, item: ScheduledSequence, draft: list[int]) -> ScheduledSequence:
+        sequence = item.sequence
+        last_position = sequence.num_computed + len(draft)
+        if (
+            not draft
+            or not self._leaves_room(len(draft))
+            or not self.cache.task_extend(sequence.task_id, last_position)
+        ):
+            return item
+        return replace(item, draft=tuple(draft))
 
     def _waits_for_leader(self, sequence: Sequence) -> bool:
         """Whether the pages it would share are still being computed by another choice."""

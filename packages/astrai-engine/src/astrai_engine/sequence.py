@@ -1,9 +1,10 @@
 """One choice of a request while it runs: its tokens and how far they are computed."""
 
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from astrai_engine.prompt_lookup import PromptLookup
 from astrai_engine.request import GenerationRequest
 
 AGEING_SECONDS = 30.0
@@ -31,6 +32,7 @@ class Sequence:
         backend: the attention backend the caller chose, opaque to scheduling; None is automatic.
         constraint: how far its text has come in the request's grammar, opaque to scheduling; None
             without one.
+        lookup: guesses how it goes on; None until that is wanted.
         leader: the first choice of the same request, whose prompt pages this one shares as soon
             as they are computed; None for the first choice itself.
         num_computed: tokens whose K/V are in the cache (reused ones included).
@@ -53,6 +55,7 @@ class Sequence:
     submitted_at: float = 0.0
     backend: Any = None
     constraint: Any = None
+    lookup: PromptLookup | None = None
     leader: "Sequence | None" = None
     num_computed: int = 0
     num_cached: int | None = None
@@ -92,3 +95,7 @@ class Sequence:
     def num_uncomputed(self) -> int:
         """Tokens that still need a forward pass; 1 while decoding."""
         return len(self.token_ids) - self.num_computed
+
+    def after(self, token_ids: Iterable[int]) -> "Sequence":
+        """The sequence as it would be if these tokens came next; a copy."""
+        return replace(self, token_ids=[*self.token_ids, *token_ids])

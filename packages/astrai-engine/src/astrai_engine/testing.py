@@ -107,12 +107,23 @@ class ScriptedExecutor:
 
     def execute(
         self, batch: Sequence[ScheduledSequence], stopwatch: Stopwatch
-    ) -> list[SampledToken]:
-        """Ask the script for the token of each part of the batch that samples."""
-        self.steps.append([(item.sequence.task_id, item.num_tokens) for item in batch])
-        tokens = [self._script(item.sequence) for item in batch if item.samples]
+    ) -> list[list[SampledToken]]:
+        """Ask the script for the tokens of each part of the batch that samples."""
+        self.steps.append(
+            [(item.sequence.task_id, item.num_tokens + len(item.draft)) for item in batch]
+        )
+        tokens = [self._tokens(item) for item in batch if item.samples]
         stopwatch.lap("forward")
-        return [t if isinstance(t, SampledToken) else SampledToken(t) for t in tokens]
+        return tokens
+
+    def _tokens(self, item: ScheduledSequence) -> list[SampledToken]:
+        tokens: list[SampledToken] = []
+        for guess in (*item.draft, None):
+            token = self._script(item.sequence.after(t.token_id for t in tokens))
+            tokens.append(token if isinstance(token, SampledToken) else SampledToken(token))
+            if tokens[-1].token_id != guess:
+                break
+        return tokens
 
 
 class RecordingSink:

@@ -18,6 +18,7 @@ class StepRecord:
             commit (with detokenisation), emit.
         num_decoding: sequences that decoded.
         num_prompt_tokens: prompt tokens that ran.
+        num_drafted: guessed tokens that ran.
         num_running: sequences that held pages.
         num_waiting: sequences that waited.
         num_free_pages: pages that held nothing.
@@ -28,6 +29,7 @@ class StepRecord:
     phases: Mapping[str, float]
     num_decoding: int
     num_prompt_tokens: int
+    num_drafted: int
     num_running: int
     num_waiting: int
     num_free_pages: int
@@ -68,7 +70,11 @@ class StepTrace:
 def _events(record: StepRecord) -> list[dict[str, Any]]:
     start = record.started_at * 1e6
     thread = {"pid": 1, "tid": 1}
-    batch = {"decoding": record.num_decoding, "prompt_tokens": record.num_prompt_tokens}
+    batch = {
+        "decoding": record.num_decoding,
+        "prompt_tokens": record.num_prompt_tokens,
+        "drafted": record.num_drafted,
+    }
     total = sum(record.phases.values()) * 1e6
     step = {"name": "step", "ph": "X", "ts": start, "dur": total, "args": batch, **thread}
     events: list[dict[str, Any]] = [step]

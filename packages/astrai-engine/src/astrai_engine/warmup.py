@@ -1,19 +1,61 @@
-"""One prefill and one decode before the first request, so that it finds everything warm."""
+"""Steps before the first request: so that it finds everything warm, and to learn what they cost."""
+
+from time import perf_counter
 
 from astrai_engine.loop import StepExecutor
 from astrai_engine.request import GenerationRequest
 from astrai_engine.scheduler import ScheduledSequence
 from astrai_engine.sequence import Sequence
+from astrai_engine.speculation import StepCost
 from astrai_engine.stopwatch import Stopwatch
 from astrai_kvcache import PagePool
 
 _NUM_TOKENS = 8
+_NUM_MEASURED = 3
+_MEASURING_SECONDS = 0.3
 
 
 def warm_up(executor: StepExecutor, pool: PagePool) -> None:
-    """Run two steps on an empty pool and leave it empty."""
+    """Run one prefill and one decode on an empty pool and leave it empty."""
     num_tokens = min(_NUM_TOKENS, pool.max_seq_len - 1)
-    sequence = Sequence(
+    sequence = _sequence(num_tokens)
+    pool.task_alloc(sequence.task_id, sequence.token_ids)
+    executor.execute([ScheduledSequence(sequence, num_tokens, samples=True)], Stopwatch())
+    sequence.num_computed = num_tokens
+    sequence.token_ids.append(0)
+    pool.task_extend(sequence.task_id, num_tokens)
+    executor.execute([ScheduledSequence(sequence, 1, samples=True)], Stopwatch())
+    pool.task_free(sequence.task_id)
+
+
+def measure_step_cost(executor: StepExecutor, pool: PagePool) -> StepCost:
+    """Time a decode with and without a draft, in an empty pool that is left empty.
+
+    Each is run a few times, as far as that takes little time, and its fastest run counts: what
+    else the machine does only adds to the others.
+    """
+    num_drafted = min(_NUM_TOKENS, pool.max_seq_len - 1)
+    sequence = _sequence(1)
+    pool.task_alloc(sequence.task_id, sequence.token_ids)
+    seconds = {0: float("inf"), num_drafted: float("inf")}
+    started = perf_counter()
+    for _ in range(_NUM_MEASURED):
+        for length in seconds:
+            pool.task_extend(sequence.task_id, length)
+            item = ScheduledSequence(sequence, 1, samples=True, draft=(0,) * length)
+            stopwatch = Stopwatch()
+            executor.execute([item], stopwatch)
+            seconds[length] = min(seconds[length], stopwatch.seconds)
+        if perf_counter() - started > _MEASURING_SECONDS:
+            break
+    pool.task_free(sequence.task_id)
+    alone, together = seconds[0], seconds[num_drafted]
+    per_token = max(together - alone, 0.0) / max(num_drafted, 1)
+    return StepCost(fixed=max(alone - per_token, 0.0), per_token=per_token)
+
+
+def _sequence(num_tokens: int) -> Sequence:
+    return Sequence(
         task_id="warm-up",
         request_id="warm-up",
         request=GenerationRequest(prompt_token_ids=[0] * num_tokens, temperature=0.0),
@@ -24,10 +66,3 @@ def warm_up(executor: StepExecutor, pool: PagePool) -> None:
         arrival=0,
         seed=0,
     )
-    pool.task_alloc(sequence.task_id, sequence.token_ids)
-    executor.execute([ScheduledSequence(sequence, num_tokens, samples=True)], Stopwatch())
-    sequence.num_computed = num_tokens
-    sequence.token_ids.append(0)
-    pool.task_extend(sequence.task_id, num_tokens)
-    executor.execute([ScheduledSequence(sequence, 1, samples=True)], Stopwatch())
-    pool.task_free(sequence.task_id)
