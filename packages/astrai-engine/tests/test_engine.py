@@ -19,6 +19,7 @@ from astrai_engine.errors import (
     QueueFullError,
 )
 from astrai_engine.events import Failed, Finished, FinishReason, PromptLogprobs, TokenDelta
+from astrai_engine.grammar import Grammar
 from astrai_kernels import ATTN_BACKEND, BackendUnavailableError, attn_backend
 from astrai_kvcache.testing import check_invariants
 
@@ -498,3 +499,81 @@ def test_an_idle_engine_costs_nothing(engine):
     before = time.process_time()
     time.sleep(0.3)
     assert time.process_time() - before < 0.1
+
+
+FEW = dict.fromkeys([65, 66, 67], 60.0)
+"""A bias that leaves three tokens to choose from, so that guesses are right now and then."""
+
+
+@pytest.fixture(scope="module")
+def guessing(checkpoint):
+    with open_engine(checkpoint, speculation="prompt-lookup") as engine:
+        yield engine
+        check_invariants(engine._parts.pool)
+
+
+@pytest.fixture(scope="module")
+def plain(checkpoint):
+    with open_engine(checkpoint, speculation="off") as engine:
+        yield engine
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"temperature": 0.0},
+        {"temperature": 0.6, "top_k": 4},
+        {"temperature": 0.8, "top_k": 0, "top_p": 0.9, "frequency_penalty": 0.1},
+        {"temperature": 0.0, "repetition_penalty": 1.01, "rep_window": 8},
+        {"temperature": 0.7, "logprobs": True, "top_logprobs": 2, "min_tokens": 30},
+        {"temperature": 0.0, "n": 2, "prompt_logprobs": 0},
+    ],
+)
+def test_guesses_change_no_token(guessing, plain, parameters):
+    """Alone or beside others, greedy or drawn, with penalties, log-probabilities and choices."""
+    requests = [
+        GenerationRequest(
+            prompt=prompt, max_tokens=40, ignore_eos=True, seed=5, logit_bias=FEW, **parameters
+        )
+        for prompt in ("hello", "other", "la la li la la li lo" * 3)
+    ]
+    results = []
+    for engine in (guessing, plain):
+        handles = [engine.submit(request) for request in requests]
+        events = [list(handle) for handle in handles]
+        results.append([_tokens_and_scores(some) for some in events])
+    assert results[0] == results[1]
+    assert guessing.get_stats()["accepted_tokens"] > 0
+
+
+def _tokens_and_scores(events):
+    """What each choice got; log-probabilities as they are to a hundredth."""
+    deltas = [e for e in events if isinstance(e, TokenDelta)]
+    return [
+        (
+            [t for e in deltas if e.index == index for t in e.token_ids],
+            [(x.token_id, round(x.logprob, 2)) for e in deltas for x in e.logprobs],
+            [e.usage for e in events if isinstance(e, Finished) and e.index == index],
+        )
+        for index in (0, 1)
+    ]
+
+
+def test_guesses_are_counted_and_can_be_turned_off(guessing, plain):
+    before = guessing.get_stats()
+    for engine in (guessing, plain):
+        engine.generate("hello", max_tokens=40, logit_bias=FEW, **GREEDY)
+    assert guessing.info.speculation == "prompt-lookup"
+    after = guessing.get_stats()
+    drafted, accepted, steps = (
+        after[name] - before[name] for name in ("drafted_tokens", "accepted_tokens", "steps")
+    )
+    assert drafted >= accepted == 40 - steps > 0
+    assert plain.get_stats()["drafted_tokens"] == 0
+
+
+def test_a_grammar_goes_without_guesses(guessing):
+    before = guessing.get_stats()["drafted_tokens"]
+    text = guessing.generate("ab" * 9, max_tokens=40, **GREEDY, grammar=Grammar.regex("(ab){30}"))
+    assert text == "ab" * 20
+    assert guessing.get_stats()["drafted_tokens"] == before

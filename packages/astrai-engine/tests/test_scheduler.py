@@ -297,6 +297,27 @@ def test_a_chunk_of_one_token_that_ends_no_text_has_no_guesses():
     assert (item.num_tokens, item.samples, item.draft) == (1, False, ())
 
 
+def make_text(period, wrong):
+    """The text of a length, that repeats itself but for its wrong places; None never does."""
+
+    def text(length):
+        if period is None:
+            return list(range(length))
+        return [99 if place in wrong else place % period for place in range(length)]
+
+    return text
+
+
+def go_on(item, text):
+    """Add what the text has after the sequence; gives the number of its right guesses."""
+    length = len(item.sequence.token_ids)
+    expected = text(length + len(item.draft) + 1)[length:]
+    pairs = zip(item.draft, expected, strict=False)
+    num_right = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    item.sequence.token_ids += expected[: num_right + 1]
+    return num_right
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     prompts=st.lists(st.integers(1, 20), min_size=1, max_size=8),
@@ -323,13 +344,7 @@ def test_everything_finishes_with_its_own_tokens(
         max_step_tokens=budget,
         speculates=period is not None,
     )
-    wrong = {rng.randrange(32) for _ in range(3)}
-
-    def text(length):
-        if period is None:
-            return list(range(length))
-        return [99 if place in wrong else place % period for place in range(length)]
-
+    text = make_text(period, wrong={rng.randrange(32) for _ in range(3)})
     sequences = [
         make_sequence(
             str(i), text(n), arrival=i, priority=priorities[i], max_tokens=outputs[i], salt=i
@@ -353,12 +368,7 @@ def test_everything_finishes_with_its_own_tokens(
             if not item.samples:
                 scheduler.commit(item)
                 continue
-            length = len(sequence.token_ids)
-            expected = text(length + len(item.draft) + 1)[length:]
-            pairs = zip(item.draft, expected, strict=False)
-            num_right = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
-            sequence.token_ids += expected[: num_right + 1]
-            scheduler.commit(item, num_right)
+            scheduler.commit(item, go_on(item, text))
             assert sequence.num_uncomputed == 1
             if len(sequence.token_ids) == goal[sequence.task_id]:
                 scheduler.remove(sequence)

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +11,6 @@ from astrai_engine.sampling import SampledToken, Sampler
 from astrai_engine.scheduler import ScheduledSequence
 from astrai_engine.sequence import Sequence
 from astrai_engine.verification import confirmed, decode_rows
-from astrai_kernels import CpuBackend, native_unavailable_reason
 from astrai_kvcache import BindWorkspace, PagePool
 
 VOCAB = 64
