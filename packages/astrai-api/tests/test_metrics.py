@@ -42,6 +42,8 @@ async def test_names_dashboards_know(client):
         "prefix_cache_queries_total",
         "prefix_cache_hits_total",
         "num_preemptions_total",
+        "spec_decode_num_draft_tokens_total",
+        "spec_decode_num_accepted_tokens_total",
         "request_success_total",
         "time_to_first_token_seconds_bucket",
         "inter_token_latency_seconds_bucket",

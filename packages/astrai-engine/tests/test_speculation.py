@@ -59,6 +59,15 @@ def test_drafts_grow_with_the_chance():
     assert lengths == [0, 1, 2, MAX_DRAFT_TOKENS]
 
 
+def test_guesses_may_keep_others_waiting_only_so_long():
+    """Half a step more at most, as long as somebody in it has nothing to gain."""
+    cost = StepCost(fixed=20.0, per_token=2.0)
+    copying = [make(chance=0.99) for _ in range(3)]
+    beside, alone = (sum(map(len, draft(cost, *copying, num_tokens=n))) for n in (4, 3))
+    assert beside == 0.5 * (20.0 + 4 * 2.0) // 2.0
+    assert alone == 3 * MAX_DRAFT_TOKENS
+
+
 def test_the_likeliest_guesses_get_a_short_budget():
     assert draft(FREE, make(chance=0.3), make(chance=0.9), budget=4) == [[], [3, 4, 5, 6]]
 

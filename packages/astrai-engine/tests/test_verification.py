@@ -2,17 +2,21 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from astrai_engine.loading import load_model, resolve_source
 from astrai_engine.request import GenerationRequest
 from astrai_engine.sampling import SampledToken, Sampler
 from astrai_engine.scheduler import ScheduledSequence
 from astrai_engine.sequence import Sequence
 from astrai_engine.verification import confirmed, decode_rows
+from astrai_kernels import CpuBackend, native_unavailable_reason
 from astrai_kvcache import BindWorkspace, PagePool
 
+CPU = torch.device("cpu")
 VOCAB = 64
 
 
@@ -111,3 +115,61 @@ def test_a_guess_is_a_decode_row_over_the_pages_of_its_sequence():
     assert cache.kv_indptr.tolist() == [0, 5, 10, 16, 23, 28]
     assert cache.qo_indptr.dtype is cache.kv_indptr.dtype is torch.int32
     assert torch.equal(cache.out_cache_loc, bound.out_cache_loc)
+
+
+@pytest.fixture(scope="module")
+def embedded():
+    """The embedded model, in the form it is served in."""
+    if reason := native_unavailable_reason():
+        pytest.skip(reason)
+    source = resolve_source(None)
+    return load_model(source, device=CPU, dtype=torch.float32, precision="file").model
+
+
+class Steps:
+    """Runs one sequence of tokens, some at a time, over a pool of its own."""
+
+    def __init__(self, model):
+        config = model.config
+        self._model, self._backend = model, CpuBackend(strict=True)
+        self._pool = PagePool(
+            config.num_layers,
+            config.num_kv_heads,
+            config.head_dim,
+            2,
+            1024,
+            "cpu",
+            torch.float16,
+            page_size=16,
+            n_tokens=2048,
+        )
+        self._workspace = BindWorkspace(2, 1024, "cpu")
+        self._pool.task_alloc("a", [0])
+
+    @torch.inference_mode()
+    def logits(self, token_ids, start, draft=()):
+        """Of the tokens from ``start`` on, and of guesses behind them."""
+        new = [*token_ids[start:], *draft]
+        self._pool.task_extend("a", start + len(new) - 1)
+        cache = self._pool.bind_tasks(["a"], self._workspace, q_lens=[len(new)])
+        if draft:
+            sequence = make("a", token_ids=token_ids)
+            cache = decode_rows(cache, [ScheduledSequence(sequence, 1, True, tuple(draft))])
+        positions = torch.arange(start, start + len(new))
+        return self._model.forward(torch.tensor(new), positions, cache, self._backend)
+
+
+@pytest.mark.parametrize("length", [30, 510])
+def test_guesses_have_the_very_logits_of_steps_of_their_own(embedded, length):
+    """Bit for bit; at 510 tokens they lie on both sides of a place where keys are split."""
+    generator = torch.Generator().manual_seed(length)
+    text = torch.randint(1000, 40000, (length + 8,), generator=generator).tolist()
+    alone, together = Steps(embedded), Steps(embedded)
+    for steps in (alone, together):
+        steps.logits(text[: length - 1], 0)
+    wanted = [alone.logits(text[: length + n], length + n - 1) for n in range(8)]
+    found = together.logits(text[:length], length - 1, text[length : length + 7])
+    assert torch.equal(found, torch.cat(wanted))
+    wrong = together.logits(text[:length], length - 1, [5, 6, 7])
+    assert torch.equal(wrong[0], found[0])
+    assert torch.equal(together.logits(text[: length + 1], length), found[1:2])

@@ -218,8 +218,9 @@ class InferenceScheduler:
         if isinstance(outcome, AstraiError):
             self._fail(generation, outcome)
             return num_new
-        num_right = max(num_new - 1, 0)
-        self.counters.note_draft(len(item.draft), num_right)
+        num_right = num_new - 1 if item.draft else 0
+        if item.draft:
+            self.counters.note_draft(len(item.draft), num_right)
         self._scheduler.commit(item, num_right)
         if outcome is not None:
             self._finish(generation, outcome)

@@ -1,12 +1,14 @@
 """How many guessed tokens a step checks: as many as are worth what they cost.
 
 A sequence that decodes needs one token a step. Guesses of what comes after it can run in the same
-step: those that turn out right are tokens gained, and every one costs its part of the step.
+step: those that turn out right are tokens gained, and every one costs its part of the step. It
+costs the sequences beside it too, which wait longer for their token, so that has a limit.
 """
 
 from collections.abc import Sequence as Batch
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
+from math import inf
 
 from astrai_engine.prompt_lookup import PromptLookup
 from astrai_engine.sequence import Sequence
@@ -16,6 +18,9 @@ MAX_DRAFT_TOKENS = 10
 
 _MARGIN = 1.2
 """How much more than its cost a guess has to be worth, as both are estimates."""
+
+_MAX_STRETCH = 1.5
+"""How much longer guesses may make a step for sequences that have none worth checking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +43,16 @@ class StepCost:
             num_tokens: those that run already.
             num_expected: those of them that will be of use.
         """
-        so_far = self.fixed + self.per_token * num_tokens
-        return chance * so_far > _MARGIN * self.per_token * num_expected
+        return chance * self._seconds(num_tokens) > _MARGIN * self.per_token * num_expected
+
+    def num_fitting(self, num_tokens: int, stretch: float) -> float:
+        """How many more tokens make a step take at most ``stretch`` times as long."""
+        if self.per_token == 0.0:
+            return inf
+        return (stretch - 1.0) * self._seconds(num_tokens) // self.per_token
+
+    def _seconds(self, num_tokens: int) -> float:
+        return self.fixed + self.per_token * num_tokens
 
 
 FREE = StepCost(fixed=1.0, per_token=0.0)
@@ -70,8 +83,14 @@ class Speculation:
             One draft for each sequence, empty where none is worth its cost.
         """
         drafts: list[list[int]] = [[] for _ in sequences]
-        limits = {row: n for row, sequence in enumerate(sequences) if (n := _limit(sequence)) > 0}
-        chances = {row: _lookup(sequences[row]).chance for row in limits}
+        limits: dict[int, int] = {}
+        chances: dict[int, float] = {}
+        for row, sequence in enumerate(sequences):
+            limit = _limit(sequence)
+            if limit > 0 and self._cost.is_worth(_lookup(sequence).chance, num_tokens, num_tokens):
+                limits[row], chances[row] = limit, _lookup(sequence).chance
+        if len(limits) < num_tokens:
+            budget = int(min(budget, self._cost.num_fitting(num_tokens, _MAX_STRETCH)))
         for row, length in self._lengths(chances, limits, num_tokens, budget).items():
             drafts[row] = _lookup(sequences[row]).draft(length)
         return drafts
