@@ -1,8 +1,10 @@
 """One choice while the engine works on it: its sequence, its text and where its events go."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from astrai_engine.delivery import EventSink
+from astrai_engine.errors import GenerationError
 from astrai_engine.events import (
     FinishReason,
     PromptLogprobs,
@@ -12,6 +14,7 @@ from astrai_engine.events import (
     Usage,
 )
 from astrai_engine.sampling.logprobs import RowLogprobs
+from astrai_engine.sampling.sampler import SampledToken
 from astrai_engine.sequence import Sequence
 from astrai_engine.text_stream import TextStream
 from astrai_engine.visible_tokens import TokenTexts
@@ -65,6 +68,18 @@ class Generation:
             cached_tokens=sequence.num_cached or 0,
             completion_tokens=sequence.num_generated,
         )
+
+    def extend(self, tokens: Iterable[SampledToken]) -> Ending | GenerationError | None:
+        """Add the tokens of a step; gives what ends the choice, and drops those behind it."""
+        for token in tokens:
+            if token.error is not None:
+                return GenerationError(token.error)
+            if self.sequence.max_tokens == 0:
+                return Ending(FinishReason.LENGTH)
+            ending = self.push(token.token_id, token.logprobs)
+            if ending is not None:
+                return ending
+        return None
 
     def push(self, token_id: int, logprobs: RowLogprobs | None) -> Ending | None:
         """Add a generated token; gives the ending if it completes the choice."""

@@ -210,12 +210,14 @@ class InferenceScheduler:
         if scores is not None:
             self._outbox.add(generation.sink, scores)
         num_known = item.sequence.num_generated
-        outcome = self._push(generation, tokens)
+        outcome = generation.extend(tokens)
         num_new = item.sequence.num_generated - num_known
+        if num_new and not num_known:
+            self.counters.note_first_token(item.sequence)
         delta = generation.take_delta()
         if delta is not None:
             self._outbox.add(generation.sink, delta)
-        if isinstance(outcome, AstraiError):
+        if isinstance(outcome, GenerationError):
             self._fail(generation, outcome)
             return num_new
         num_right = num_new - 1 if item.draft else 0
@@ -225,23 +227,6 @@ class InferenceScheduler:
         if outcome is not None:
             self._finish(generation, outcome)
         return num_new
-
-    def _push(
-        self, generation: Generation, tokens: list[SampledToken]
-    ) -> Ending | AstraiError | None:
-        """Add new tokens up to one that ends the choice, or is none."""
-        sequence = generation.sequence
-        for token in tokens:
-            if token.error is not None:
-                return GenerationError(token.error)
-            if sequence.max_tokens == 0:
-                return Ending(FinishReason.LENGTH)
-            ending = generation.push(token.token_id, token.logprobs)
-            if sequence.num_generated == 1:
-                self.counters.note_first_token(sequence)
-            if ending is not None:
-                return ending
-        return None
 
     def _add(self, generations: list[Generation]) -> None:
         for generation in generations:

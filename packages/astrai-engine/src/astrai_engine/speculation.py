@@ -9,6 +9,7 @@ from collections.abc import Sequence as Batch
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from math import inf
+from typing import NamedTuple
 
 from astrai_engine.prompt_lookup import PromptLookup
 from astrai_engine.sequence import Sequence
@@ -59,6 +60,13 @@ FREE = StepCost(fixed=1.0, per_token=0.0)
 """The cost to assume where every guess is to be checked."""
 
 
+class _Candidate(NamedTuple):
+    """A sequence with a guess, and how many it has use for."""
+
+    lookup: PromptLookup
+    max_tokens: int
+
+
 class Speculation:
     """Drafts tokens for the sequences of a step.
 
@@ -83,25 +91,31 @@ class Speculation:
             One draft for each sequence, empty where none is worth its cost.
         """
         drafts: list[list[int]] = [[] for _ in sequences]
-        limits: dict[int, int] = {}
-        chances: dict[int, float] = {}
-        for row, sequence in enumerate(sequences):
-            limit = _limit(sequence)
-            if limit > 0 and self._cost.is_worth(_lookup(sequence).chance, num_tokens, num_tokens):
-                limits[row], chances[row] = limit, _lookup(sequence).chance
-        if len(limits) < num_tokens:
+        candidates = self._candidates(sequences, num_tokens)
+        if len(candidates) < num_tokens:
             budget = int(min(budget, self._cost.num_fitting(num_tokens, _MAX_STRETCH)))
-        for row, length in self._lengths(chances, limits, num_tokens, budget).items():
-            drafts[row] = _lookup(sequences[row]).draft(length)
+        for row, length in self._lengths(candidates, num_tokens, budget).items():
+            drafts[row] = candidates[row].lookup.draft(length)
         return drafts
 
+    def _candidates(self, sequences: Batch[Sequence], num_tokens: int) -> dict[int, _Candidate]:
+        """The rows whose first guess is worth checking."""
+        candidates = {}
+        for row, sequence in enumerate(sequences):
+            candidate = _candidate(sequence)
+            if candidate is not None and self._cost.is_worth(
+                candidate.lookup.chance, num_tokens, num_tokens
+            ):
+                candidates[row] = candidate
+        return candidates
+
     def _lengths(
-        self, chances: dict[int, float], limits: dict[int, int], num_tokens: int, budget: int
+        self, candidates: dict[int, _Candidate], num_tokens: int, budget: int
     ) -> dict[int, int]:
         """Take the likeliest guess of all again and again; a guess needs all before it right."""
         lengths: dict[int, int] = {}
         expected = float(num_tokens)
-        likeliest = [(-chance, row) for row, chance in chances.items()]
+        likeliest = [(-candidate.lookup.chance, row) for row, candidate in candidates.items()]
         heapify(likeliest)
         while likeliest and budget:
             chance, row = -likeliest[0][0], likeliest[0][1]
@@ -109,25 +123,21 @@ class Speculation:
                 break
             lengths[row] = lengths.get(row, 0) + 1
             num_tokens, expected, budget = num_tokens + 1, expected + chance, budget - 1
-            if lengths[row] < limits[row]:
-                heapreplace(likeliest, (-chance * chances[row], row))
+            if lengths[row] < candidates[row].max_tokens:
+                heapreplace(likeliest, (-chance * candidates[row].lookup.chance, row))
             else:
                 heappop(likeliest)
         return lengths
 
 
-def _lookup(sequence: Sequence) -> PromptLookup:
+def _candidate(sequence: Sequence) -> _Candidate | None:
+    if sequence.constraint is not None:
+        return None
     if sequence.lookup is None:
         sequence.lookup = PromptLookup(sequence.token_ids, sequence.num_prompt_tokens)
-    return sequence.lookup
-
-
-def _limit(sequence: Sequence) -> int:
-    """How many guesses it has use for: none behind the last token that it may generate."""
-    if sequence.constraint is not None:
-        return 0
-    lookup = _lookup(sequence)
-    lookup.read()
-    if not lookup.has_guess:
-        return 0
-    return min(MAX_DRAFT_TOKENS, sequence.max_tokens - sequence.num_generated - 1)
+    sequence.lookup.read()
+    # Behind the last token that it may generate, a guess is of no use.
+    max_tokens = min(MAX_DRAFT_TOKENS, sequence.max_tokens - sequence.num_generated - 1)
+    if not sequence.lookup.has_guess or max_tokens < 1:
+        return None
+    return _Candidate(sequence.lookup, max_tokens)
