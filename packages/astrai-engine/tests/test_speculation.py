@@ -29,6 +29,11 @@ def make(prompt=PROMPT, *, max_tokens=100, constraint=None, chance=None):
     return sequence
 
 
+def linear(fixed, per_token):
+    """Steps that take ``fixed + per_token * tokens`` seconds."""
+    return StepCost({n: fixed + per_token * n for n in (1, 2)})
+
+
 def draft(cost, *sequences, num_tokens=None, budget=100):
     num_tokens = num_tokens or len(sequences)
     return Speculation(cost).draft(sequences, num_tokens=num_tokens, budget=budget)
@@ -44,24 +49,31 @@ def test_a_text_without_repetition_has_no_draft():
 
 def test_nothing_is_guessed_where_tokens_cost_as_much_as_steps():
     """The throughput of a large batch can't be raised by guesses that may be wrong."""
-    assert draft(StepCost(fixed=0.0, per_token=1.0), make(chance=0.99)) == [[]]
+    assert draft(linear(0.0, 1.0), make(chance=0.99)) == [[]]
 
 
 def test_a_guess_is_worth_less_the_more_sequences_share_the_step():
-    cost = StepCost(fixed=5.5, per_token=1.5)
+    cost = linear(5.5, 1.5)
     few, many = (draft(cost, make(chance=0.6), num_tokens=n)[0] for n in (1, 32))
     assert len(few) > len(many) == 0
 
 
+def test_the_cost_of_a_token_is_that_at_the_size_of_the_step():
+    """Nearly free up to four tokens, as much as any other beyond."""
+    cost = StepCost({1: 7.0, 4: 7.3, 8: 15.0})
+    few, more = (draft(cost, make(chance=0.5), num_tokens=n)[0] for n in (1, 8))
+    assert (len(few), len(more)) == (3, 0)
+
+
 def test_drafts_grow_with_the_chance():
-    cost = StepCost(fixed=5.5, per_token=1.5)
+    cost = linear(5.5, 1.5)
     lengths = [len(draft(cost, make(chance=c))[0]) for c in (0.1, 0.4, 0.7, 0.99)]
     assert lengths == [0, 1, 2, MAX_DRAFT_TOKENS]
 
 
 def test_guesses_may_keep_others_waiting_only_so_long():
     """Half a step more at most, as long as somebody in it has nothing to gain."""
-    cost = StepCost(fixed=20.0, per_token=2.0)
+    cost = linear(20.0, 2.0)
     copying = [make(chance=0.99) for _ in range(3)]
     beside, alone = (sum(map(len, draft(cost, *copying, num_tokens=n))) for n in (4, 3))
     assert beside == 0.5 * (20.0 + 4 * 2.0) // 2.0
@@ -94,7 +106,7 @@ def test_the_budget_is_kept(budget):
 )
 def test_a_draft_makes_the_expected_token_cheaper(chances, fixed, per_token, num_others):
     num_tokens = len(chances) + num_others
-    cost = StepCost(fixed, per_token)
+    cost = linear(fixed, per_token)
     drafts = draft(cost, *(make(chance=c) for c in chances), num_tokens=num_tokens)
     num_drafted = sum(map(len, drafts))
     gained = sum(c**i for c, d in zip(chances, drafts, strict=True) for i in range(1, len(d) + 1))

@@ -5,9 +5,10 @@ step: those that turn out right are tokens gained, and every one costs its part 
 costs the sequences beside it too, which wait longer for their token, so that has a limit.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Batch
-from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
+from itertools import pairwise
 from math import inf
 from typing import NamedTuple
 
@@ -24,17 +25,21 @@ _MAX_STRETCH = 1.5
 """How much longer guesses may make a step for sequences that have none worth checking."""
 
 
-@dataclass(frozen=True, slots=True)
 class StepCost:
-    """What a step takes: ``fixed + per_token * tokens`` seconds.
+    """What a step takes, by its number of tokens: measured at some, interpolated in between.
 
-    Attributes:
-        fixed: whatever runs in it; mostly for reading the weights.
-        per_token: more for each token.
+    The first tokens are nearly free, as a step reads all weights anyway; from some number on, each
+    costs its full share. So the last two measurements count for whatever is larger.
+
+    Args:
+        seconds: of a step of so many tokens, for two numbers at least.
     """
 
-    fixed: float
-    per_token: float
+    def __init__(self, seconds: Mapping[int, float]) -> None:
+        self._pieces = [
+            (low, seconds[low], max(seconds[high] - seconds[low], 0.0) / (high - low))
+            for low, high in pairwise(sorted(seconds))
+        ]
 
     def is_worth(self, chance: float, num_tokens: int, num_expected: float) -> bool:
         """Whether one more token makes the tokens of a step cheaper.
@@ -44,19 +49,27 @@ class StepCost:
             num_tokens: those that run already.
             num_expected: those of them that will be of use.
         """
-        return chance * self._seconds(num_tokens) > _MARGIN * self.per_token * num_expected
+        low, seconds, per_token = self._piece(num_tokens)
+        so_far = seconds + (num_tokens - low) * per_token
+        return chance * so_far > _MARGIN * per_token * num_expected
 
     def num_fitting(self, num_tokens: int, stretch: float) -> float:
         """How many more tokens make a step take at most ``stretch`` times as long."""
-        if self.per_token == 0.0:
+        low, seconds, per_token = self._piece(num_tokens)
+        if per_token == 0.0:
             return inf
-        return (stretch - 1.0) * self._seconds(num_tokens) // self.per_token
+        so_far = seconds + (num_tokens - low) * per_token
+        return (stretch - 1.0) * so_far // per_token
 
-    def _seconds(self, num_tokens: int) -> float:
-        return self.fixed + self.per_token * num_tokens
+    def _piece(self, num_tokens: int) -> tuple[int, float, float]:
+        """A number of tokens, what they take, and what each takes that is added to them."""
+        for piece in reversed(self._pieces):
+            if piece[0] <= num_tokens:
+                return piece
+        return self._pieces[0]
 
 
-FREE = StepCost(fixed=1.0, per_token=0.0)
+FREE = StepCost({1: 1.0, 2: 1.0})
 """The cost to assume where every guess is to be checked."""
 
 

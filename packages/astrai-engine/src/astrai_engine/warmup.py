@@ -1,16 +1,18 @@
 """Steps before the first request: so that it finds everything warm, and to learn what they cost."""
 
+from math import inf
 from time import perf_counter
 
 from astrai_engine.loop import StepExecutor
 from astrai_engine.request import GenerationRequest
 from astrai_engine.scheduler import ScheduledSequence
 from astrai_engine.sequence import Sequence
-from astrai_engine.speculation import StepCost
+from astrai_engine.speculation import FREE, StepCost
 from astrai_engine.stopwatch import Stopwatch
 from astrai_kvcache import PagePool
 
 _NUM_TOKENS = 8
+_MEASURED_TOKENS = (1, 4, 8, 16)
 _NUM_MEASURED = 3
 _MEASURING_SECONDS = 0.3
 
@@ -29,29 +31,26 @@ def warm_up(executor: StepExecutor, pool: PagePool) -> None:
 
 
 def measure_step_cost(executor: StepExecutor, pool: PagePool) -> StepCost:
-    """Time a decode with and without a draft, in an empty pool that is left empty.
+    """Time decodes with drafts of several lengths, in an empty pool that is left empty.
 
     Each is run a few times, as far as that takes little time, and its fastest run counts: what
     else the machine does only adds to the others.
     """
-    num_drafted = min(_NUM_TOKENS, pool.max_seq_len - 1)
     sequence = _sequence(1)
     pool.task_alloc(sequence.task_id, sequence.token_ids)
-    seconds = {0: float("inf"), num_drafted: float("inf")}
+    seconds = {n: inf for n in _MEASURED_TOKENS if n <= pool.max_seq_len}
     started = perf_counter()
     for _ in range(_NUM_MEASURED):
-        for length in seconds:
-            pool.task_extend(sequence.task_id, length)
-            item = ScheduledSequence(sequence, 1, samples=True, draft=(0,) * length)
+        for num_tokens in seconds:
+            pool.task_extend(sequence.task_id, num_tokens - 1)
+            draft = (0,) * (num_tokens - 1)
             stopwatch = Stopwatch()
-            executor.execute([item], stopwatch)
-            seconds[length] = min(seconds[length], stopwatch.seconds)
+            executor.execute([ScheduledSequence(sequence, 1, samples=True, draft=draft)], stopwatch)
+            seconds[num_tokens] = min(seconds[num_tokens], stopwatch.seconds)
         if perf_counter() - started > _MEASURING_SECONDS:
             break
     pool.task_free(sequence.task_id)
-    alone, together = seconds[0], seconds[num_drafted]
-    per_token = max(together - alone, 0.0) / max(num_drafted, 1)
-    return StepCost(fixed=max(alone - per_token, 0.0), per_token=per_token)
+    return StepCost(seconds) if len(seconds) > 1 else FREE  # no room for guesses
 
 
 def _sequence(num_tokens: int) -> Sequence:
