@@ -77,6 +77,8 @@ QUESTIONS = [
 
 
 REQUESTS_PER_STREAM = 2
+STEP_TOKENS = 256
+"""A budget of its own for both engines: sized by time, prompts would be cut at other places."""
 
 
 def edits(num_requests: int, num_tokens: int) -> Iterator[GenerationRequest]:
@@ -161,7 +163,10 @@ def main() -> None:
         engines = [
             InferenceEngine(
                 config=EngineConfig(
-                    model=arguments.model, speculation=mode, max_batch_size=num_streams
+                    model=arguments.model,
+                    speculation=mode,
+                    max_batch_size=num_streams,
+                    max_step_tokens=STEP_TOKENS,
                 )
             )
             for mode in (arguments.speculation, "off")
