@@ -52,6 +52,15 @@ def step(scheduler, token=7):
     return [(item.sequence.task_id, item.num_tokens, item.samples) for item in batch]
 
 
+def test_a_chunk_leaves_no_single_token_behind():
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence("a", range(17)))
+    assert [step(scheduler) for _ in range(2)] == [[("a", 15, False)], [("a", 2, True)]]
+    scheduler.add(make_sequence("b", range(100, 133)))
+    chunks = [num for _ in range(4) for name, num, _ in step(scheduler) if name == "b"]
+    assert chunks == [15, 15, 3, 1]  # one decoding token leaves room for fifteen; then b decodes
+
+
 def test_nothing_to_do_is_an_empty_step():
     scheduler = make_scheduler()
     assert scheduler.schedule() == []

@@ -98,6 +98,17 @@ class ScheduledSequence:
         return self.samples and self.num_tokens == 1 and self.sequence.is_prompt_computed
 
 
+def chunk_size(num_uncomputed: int, budget: int) -> int:
+    """How many of a sequence's tokens run in a step that has room for ``budget``.
+
+    A chunk leaves no single token behind: alone it would run as a decoding row, whose kernel
+    rounds differently, and the text would depend on how busy the engine was.
+    """
+    if num_uncomputed == budget + 1 and budget > 2:
+        return budget - 1
+    return min(num_uncomputed, budget)
+
+
 class Scheduler:
     """Admits, chunks and preempts sequences.
 
@@ -181,7 +192,7 @@ class Scheduler:
         for sequence in sorted(self.running, key=lambda s: (s.num_uncomputed > 1, s.order)):
             if sequence not in self.running:
                 continue  # preempted by an earlier one in this very step
-            num_tokens = min(sequence.num_uncomputed, budget)
+            num_tokens = chunk_size(sequence.num_uncomputed, budget)
             if num_tokens and self._extend(sequence, num_tokens, batch):
                 batch.append(self._scheduled(sequence, num_tokens))
                 budget -= num_tokens
@@ -255,7 +266,7 @@ class Scheduler:
         """Reserve the first chunk; gives its number of tokens, 0 if it has to wait."""
         salt = sequence.cache_salt
         cached = self.cache.prefix_len(sequence.token_ids, salt=salt)
-        num_tokens = min(len(sequence.token_ids) - cached, budget)
+        num_tokens = chunk_size(len(sequence.token_ids) - cached, budget)
         if not self._leaves_room(num_tokens):
             return 0
         if not self.cache.task_alloc(
