@@ -105,6 +105,13 @@ def lmeval(session: nox.Session) -> None:
 
 
 @nox.session
+def structured(session: nox.Session) -> None:
+    """Random JSON schemas on the embedded model: what ends by itself matches its schema."""
+    sync(session, "--package", "astrai-engine", "--group", "structured")
+    session.run("python", "tests/structured/random_schemas.py", *session.posargs)
+
+
+@nox.session
 def schemathesis(session: nox.Session) -> None:
     """The OpenAPI document against a server on the fake engine, for ten minutes."""
     sync(session, "--package", "astrai-api", "--group", "fuzz")

@@ -40,6 +40,7 @@ class PacedHandle:
 
     request_id = "req-0"
     num_prompt_tokens = 1
+    prompt_end = ""
 
     def __init__(self):
         self.loop = asyncio.get_running_loop()

@@ -240,11 +240,16 @@ class TestContent:
             ],
         }
         assert messages[2:] == [
-            {"role": "tool", "tool_call_id": "t1", "content": "sunny"},
-            {"role": "tool", "tool_call_id": "t2", "content": "rain\nwind"},
+            {"role": "tool", "tool_call_id": "t1", "name": "f", "content": "sunny"},
+            {"role": "tool", "tool_call_id": "t2", "name": "f", "content": "rain\nwind"},
             {"role": "tool", "tool_call_id": "t3", "content": ""},
             {"role": "user", "content": "And?"},
         ]
+
+    async def test_a_result_that_is_an_error_says_so(self, rendered):
+        block = {"type": "tool_result", "tool_use_id": "t", "content": "No such city."}
+        message = {"role": "user", "content": [{**block, "is_error": True}]}
+        assert (await rendered(message))[0]["content"] == "Error: No such city."
 
     @pytest.mark.parametrize("kind", ["image", "document", "search_result", "server_tool_use"])
     async def test_other_blocks_are_refused_by_name(self, client, kind):
@@ -327,8 +332,7 @@ class TestParameters:
             ({"max_tokens": 0}, "max_tokens"),
             ({"stop_sequences": [""]}, "stop_sequences"),
             ({"messages": []}, "messages: at least one message is required"),
-            ({"tools": [{"name": "f", "input_schema": {}}]}, "tools"),
-            ({"tools": [{"name": "f"}], "tool_choice": {"type": "any"}}, "tools"),
+            ({"tools": [{"name": "f"}, {"name": "f"}]}, "tools[1].name"),
             ({"tool_choice": {"type": "tool", "name": "f"}}, "tool_choice"),
             ({"output_config": {"format": {"type": "json_schema"}}}, "output_config"),
             ({"mcp_servers": [{"type": "url"}]}, "mcp_servers"),

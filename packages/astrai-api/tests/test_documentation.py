@@ -30,9 +30,9 @@ async def document(client):
 
 
 def check(model, body):
-    """The body is exactly what the model says, nothing more and nothing converted."""
+    """The body is what the model says, nothing more and nothing converted."""
     parsed = TypeAdapter(model).validate_json(body, strict=True)
-    assert parsed.model_dump_json(exclude_unset=True) == parsed.model_dump_json()
+    assert json.loads(parsed.model_dump_json(exclude_unset=True)) == json.loads(body)
     assert not parsed.model_extra or model is Stats
 
 

@@ -250,8 +250,8 @@ class TestItems:
                         "content": "I look.",
                         "tool_calls": [RENDERED_CALL, {**RENDERED_CALL, "id": "c2"}],
                     },
-                    {"role": "tool", "tool_call_id": "c1", "content": "sunny"},
-                    {"role": "tool", "tool_call_id": "c2", "content": "rain"},
+                    {"role": "tool", "tool_call_id": "c1", "name": "f", "content": "sunny"},
+                    {"role": "tool", "tool_call_id": "c2", "name": "f", "content": "rain"},
                 ],
             ),
             (
@@ -273,7 +273,7 @@ class TestItems:
                             }
                         ],
                     },
-                    {"role": "tool", "tool_call_id": "c1", "content": "done"},
+                    {"role": "tool", "tool_call_id": "c1", "name": "patch", "content": "done"},
                 ],
             ),
         ],
@@ -332,7 +332,7 @@ class TestTools:
         )
         response = events[-1]["response"]
         assert response["status"] == "completed"
-        assert response["tools"] == [FUNCTION]
+        assert response["tools"] == [{**FUNCTION, "description": None, "strict": False}]
         assert (response["tool_choice"], response["parallel_tool_calls"]) == ("none", False)
 
     @pytest.mark.parametrize("choice", [{}, {"tool_choice": "auto"}])
@@ -344,8 +344,6 @@ class TestTools:
     @pytest.mark.parametrize(
         "fields",
         [
-            {"tools": [FUNCTION]},
-            {"tools": [FUNCTION], "tool_choice": "auto"},
             {"tool_choice": "required"},
             {"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}},
         ],

@@ -16,7 +16,7 @@ ASK = {
 OPENAI = (CHAT, COMPLETIONS, RESPONSES)
 ALL = (*OPENAI, MESSAGES)
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
-SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}
+NO_REASONING = {"enable_thinking": False, "thinking": False}
 
 
 def rows(paths, table):
@@ -66,6 +66,7 @@ HONOURED = [
             ({"n": 2}, {"n": 2}),
             ({"logprobs": True, "top_logprobs": 20}, {"logprobs": True, "top_logprobs": 20}),
             ({"chat_template_kwargs": {"a": 1}}, {"chat_template_kwargs": {"a": 1}}),
+            ({"reasoning_effort": "none"}, {"chat_template_kwargs": NO_REASONING}),
         ],
     ),
     *rows(
@@ -83,11 +84,14 @@ HONOURED = [
             ({"max_output_tokens": 5}, {"max_tokens": 5}),
             ({"top_logprobs": 2}, {"logprobs": True, "top_logprobs": 2}),
             ({"chat_template_kwargs": {"a": 1}}, {"chat_template_kwargs": {"a": 1}}),
+            ({"reasoning": {"effort": "none"}}, {"chat_template_kwargs": NO_REASONING}),
         ],
     ),
     *rows(
         [MESSAGES],
         [
+            ({"chat_template_kwargs": {"a": 1}}, {"chat_template_kwargs": {"a": 1}}),
+            ({"thinking": {"type": "disabled"}}, {"chat_template_kwargs": NO_REASONING}),
             ({"max_tokens": 128_000}, {"max_tokens": 128_000}),
             ({"max_tokens": None}, {"max_tokens": 1024}),
             ({"stop_sequences": ["</x>"]}, {"stop": ("</x>",)}),
@@ -128,9 +132,9 @@ HARMLESS = [
             ({"web_search_options": None, "audio": None},),
             ({"functions": [], "function_call": "auto"},),
             ({"parallel_tool_calls": False, "tool_choice": "auto"},),
-            ({"tools": [TOOL], "tool_choice": "none"},),
             ({"stream_options": {"include_usage": True}},),
             ({"stream_usage": True},),
+            ({"include_reasoning": True},),
         ],
     ),
     *rows([COMPLETIONS], [({"suffix": ""},), ({"best_of": 1},)]),
@@ -160,7 +164,8 @@ HARMLESS = [
             ({"cache_control": {"type": "ephemeral"}, "user_profile_id": "u"},),
             ({"context_management": {"edits": []}, "compaction": {}, "betas": ["x"]},),
             ({"mcp_servers": [], "fallbacks": []},),
-            ({"tools": [{"name": "f", "input_schema": {}}], "tool_choice": {"type": "none"}},),
+            ({"tool_choice": {"type": "none"}},),
+            ({"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},),
         ],
     ),
 ]
@@ -193,8 +198,17 @@ REFUSED = [
             ({"stop": ["x"] * 17}, 400, "stop"),
             ({"prompt_logprobs": 1}, 400, "prompt_logprobs"),
             ({"use_beam_search": True}, 400, "use_beam_search"),
-            ({"guided_json": {"type": "object"}}, 400, "guided_json"),
-            ({"structured_outputs": {"json": {}}}, 400, "structured_outputs"),
+            ({"guided_json": "{"}, 400, "guided_json"),
+            ({"guided_json": 5}, 422, "guided_json"),
+            ({"guided_regex": 5}, 422, "guided_regex"),
+            ({"guided_choice": []}, 400, "guided_choice"),
+            ({"guided_choice": ["a", ""]}, 400, "guided_choice"),
+            ({"guided_whitespace_pattern": " "}, 400, "guided_whitespace_pattern"),
+            ({"structured_outputs": {"structural_tag": {}}}, 400, "structured_outputs"),
+            ({"structured_outputs": {"json": 5}}, 400, "structured_outputs.json"),
+            ({"structured_outputs": {"regex": 5}}, 400, "structured_outputs.regex"),
+            ({"structured_outputs": {"choice": "a"}}, 400, "structured_outputs.choice"),
+            ({"guided_regex": "a", "guided_choice": ["a"]}, 400, "guided_choice"),
             ({"grammar": "root ::= x"}, 400, "grammar"),
             ({"json_schema": {"type": "object"}}, 400, "json_schema"),
         ],
@@ -209,10 +223,17 @@ REFUSED = [
             ({"n": 129}, 422, "n"),
             ({"top_logprobs": 3}, 400, "top_logprobs"),
             ({"logprobs": True, "top_logprobs": 21}, 422, "top_logprobs"),
-            ({"response_format": {"type": "json_object"}}, 400, "response_format"),
-            ({"response_format": SCHEMA}, 400, "response_format"),
             ({"response_format": {}}, 400, "response_format"),
-            ({"tools": [TOOL]}, 400, "tools"),
+            ({"response_format": {"type": "xml"}}, 400, "response_format"),
+            ({"response_format": {"type": "json_schema"}}, 400, "response_format"),
+            (
+                {"response_format": {"type": "json_schema", "json_schema": 5}},
+                400,
+                "response_format",
+            ),
+            ({"tools": [{"type": "custom"}]}, 400, "tools"),
+            ({"tools": [TOOL, TOOL]}, 400, "tools"),
+            ({"parallel_tool_calls": "yes"}, 422, "parallel_tool_calls"),
             ({"tool_choice": "required"}, 400, "tool_choice"),
             ({"tool_choice": TOOL}, 400, "tool_choice"),
             ({"functions": [{"name": "f"}]}, 400, "functions"),
@@ -230,7 +251,7 @@ REFUSED = [
             ({"logprobs": 21}, 422, "logprobs"),
             ({"suffix": "end"}, 400, "suffix"),
             ({"best_of": 3}, 400, "best_of"),
-            ({"response_format": {"type": "json_object"}}, 400, "response_format"),
+            ({"response_format": {"type": "json_schema"}}, 400, "response_format"),
         ],
     ),
     *rows(
@@ -252,10 +273,14 @@ REFUSED = [
             ({"max_tokens": 0}, 400, "max_tokens"),
             ({"max_tokens": -1}, 422, "max_tokens"),
             ({"stop_sequences": [""]}, 400, "stop_sequences"),
-            ({"tools": [{"name": "f", "input_schema": {}}]}, 400, "tools"),
             ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, 400, "tools"),
+            ({"tools": [{"name": "two words"}]}, 400, "tools"),
             ({"tool_choice": {"type": "any"}}, 400, "tool_choice"),
+            ({"tool_choice": {"type": "sometimes"}}, 400, "tool_choice"),
+            ({"tool_choice": {"type": "tool", "name": "f"}}, 400, "tool_choice"),
             ({"output_config": {"format": {"type": "json_schema"}}}, 400, "output_config"),
+            ({"output_config": {"format": {"type": "text"}}}, 400, "output_config"),
+            ({"output_format": {"type": "json_schema", "schema": []}}, 400, "output_format"),
             ({"mcp_servers": [{"url": "x"}]}, 400, "mcp_servers"),
         ],
     ),

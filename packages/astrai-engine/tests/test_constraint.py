@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -147,3 +148,29 @@ def test_what_cannot_be_enforced_is_refused_and_the_next_request_works(engine, g
     with pytest.raises(InvalidRequestError, match=match):
         engine.submit(GenerationRequest(prompt="x", grammar=grammar))
     assert run(engine, Grammar.choice(["fine"]))[0] == "fine"
+
+
+def test_text_may_look_like_one_thing_or_another(engine):
+    either = replace(Grammar.json_schema(PERSON), otherwise=Grammar.choice(["none", "nobody"]))
+    brace, letter = (engine.tokenizer.token_id(text) for text in "{n")
+    for token_id in (brace, letter):
+        text, reason = run(engine, either, logit_bias={token_id: 100.0}, max_tokens=200)
+        assert reason is FinishReason.STOP
+        if token_id == brace:
+            assert set(json.loads(text)) == {"name", "age"}
+        else:
+            assert text in ("none", "nobody")
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        Grammar.json_schema({"not": {}}, source="mine"),
+        Grammar.regex("(", source="mine"),
+        Grammar.lark("nothing", source="mine"),
+    ],
+)
+def test_refusals_name_what_the_caller_knows(engine, grammar):
+    with pytest.raises(InvalidRequestError, match="The mine can't be enforced") as caught:
+        run(engine, grammar)
+    assert caught.value.param == "mine"

@@ -55,3 +55,18 @@ def test_json_in_a_grammar_is_on_one_line():
     assert notation == "%json"
     assert "\n" not in schema
     assert json.loads(schema)["x-guidance"]["whitespace_flexible"] is False
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Grammar.json_schema({"enum": list(range(70_000))}, source="mine"), "too large"),
+        (lambda: Grammar.json_schema(nested(100), source="mine"), "deeper"),
+        (lambda: Grammar.regex("x" * 70_000, source="mine"), "70000 characters"),
+        (lambda: Grammar.choice([], source="mine"), "not empty"),
+    ],
+)
+def test_refusals_name_what_the_caller_knows(make, message):
+    with pytest.raises(InvalidRequestError, match=f"^The mine .*{message}") as caught:
+        make()
+    assert caught.value.param == "mine"

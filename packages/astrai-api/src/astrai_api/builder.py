@@ -7,6 +7,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel
 
+from astrai_api.answer import Answer, BlockEvent
+from astrai_api.answer_shape import AnswerShape
 from astrai_api.client import EngineClient
 from astrai_api.errors import ApiError
 from astrai_api.served_models import ServedModels
@@ -14,6 +16,7 @@ from astrai_api.sse import COMMENT_PING
 from astrai_engine.events import (
     Event,
     Finished,
+    FinishReason,
     PromptLogprobs,
     TokenDelta,
     TokenLogprob,
@@ -34,6 +37,7 @@ class RequestContext:
         cache_salt: the caller's share of the prefix cache; None is the common one.
         deadline: ``time.monotonic()`` value after which the request fails.
         observe: told of every event of an answer, for the server's metrics.
+        tool_parser: the operator's name of the format of tool calls; None is the model's own.
     """
 
     request_id: str | None = None
@@ -41,27 +45,63 @@ class RequestContext:
     cache_salt: str | None = None
     deadline: float | None = None
     observe: Callable[[Event], None] = lambda _: None
+    tool_parser: str | None = None
 
 
 @dataclass
 class Choice:
-    """One of the answers, as far as it has come."""
+    """One of the answers, as far as it has come.
+
+    Attributes:
+        index: its number.
+        answer: takes its text apart; None when all of it is for the user.
+        news: what the last event made of ``answer``.
+        prompt: the prompt's log-probabilities, if they were asked for.
+        pieces: its text.
+        logprobs: entries of its tokens.
+        finished: the event that ended it.
+    """
 
     index: int
+    answer: Answer | None = None
+    news: Sequence[BlockEvent] = ()
     prompt: PromptLogprobs | None = None
     pieces: list[str] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finished: Finished | None = None
 
-    def add(self, delta: TokenDelta) -> None:
-        """Append what a delta brings."""
-        self.pieces.append(delta.text)
-        self.logprobs.extend(delta.logprobs)
+    def add(self, event: PromptLogprobs | TokenDelta | Finished) -> None:
+        """Append what an event brings."""
+        match event:
+            case TokenDelta():
+                self.pieces.append(event.text)
+                self.logprobs.extend(event.logprobs)
+                if self.answer is not None:
+                    self.news = self.answer.push(event)
+            case PromptLogprobs():
+                self.prompt = event
+            case Finished():
+                self.finished = event
+                if self.answer is not None:
+                    self.news = self.answer.finish()
 
     @property
     def text(self) -> str:
         """The whole text so far."""
         return "".join(self.pieces)
+
+    @property
+    def reason(self) -> FinishReason:
+        """Why it ended: when it ended by itself after calls, to have them run."""
+        reason = self.end.reason
+        if reason is FinishReason.STOP and self.answer is not None and self.answer.is_calls:
+            return FinishReason.TOOL_CALLS
+        return reason
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Tokens that went into reasoning."""
+        return 0 if self.answer is None else self.answer.reasoning_tokens
 
     @property
     def end(self) -> Finished:
@@ -92,6 +132,12 @@ class ResponseBuilder(ABC, Generic[RequestT]):
     ``format_response``, or ``format_stream_start``, ``format_chunk`` for each delta (behind
     ``format_prompt``, where the protocol asked for it), and ``format_stream_end`` or
     ``format_stream_error``. Stream methods return whole server-sent events, or nothing.
+
+    Attributes:
+        context: the HTTP request besides its body.
+        shape: of the answers; ``prepare`` sets it where the protocol has tools, reasoning or
+            structured output. Unless it is plain, ``format_blocks`` stands in for
+            ``format_chunk``.
     """
 
     ping: ClassVar[bytes] = COMMENT_PING
@@ -102,6 +148,7 @@ class ResponseBuilder(ABC, Generic[RequestT]):
 
     def __init__(self, context: RequestContext | None = None) -> None:
         self.context = context or RequestContext()
+        self.shape = AnswerShape()
 
     @abstractmethod
     def prepare(self, request: RequestT, engine: EngineClient) -> GenerationRequest:
@@ -133,6 +180,21 @@ class ResponseBuilder(ABC, Generic[RequestT]):
     @abstractmethod
     def format_chunk(self, delta: TokenDelta) -> bytes:
         """New text of one choice; empty when the delta brings nothing to show."""
+
+    def format_blocks(
+        self,
+        index: int,  # noqa: ARG002 (only for protocols that set a shape)
+        events: Sequence[BlockEvent],  # noqa: ARG002
+        logprobs: Sequence[TokenLogprob],  # noqa: ARG002
+    ) -> bytes:
+        """What a delta makes of the blocks of one choice.
+
+        Args:
+            index: which choice.
+            events: in their order; there may be none.
+            logprobs: entries of the delta's tokens.
+        """
+        return b""
 
     @abstractmethod
     def format_stream_end(self, choices: Sequence[Choice]) -> bytes:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from astrai_api.answer_shape import AnswerShape
 from astrai_api.builder import Choice, ResponseBuilder
 from astrai_api.client import RequestHandle
 from astrai_api.errors import to_api_error
@@ -42,20 +43,19 @@ PING_INTERVAL = 15.0
 class _Choices:
     """The answers of one request, filled event by event."""
 
-    def __init__(self) -> None:
+    def __init__(self, shape: AnswerShape, prompt_end: str) -> None:
+        self._shape = shape
+        self._prompt_end = prompt_end
         self._choices: dict[int, Choice] = {}
 
-    def add(self, event: AnswerEvent) -> None:
+    def add(self, event: AnswerEvent) -> Choice:
+        """Note an event; gives the choice it belongs to."""
         choice = self._choices.get(event.index)
         if choice is None:
-            choice = self._choices[event.index] = Choice(event.index)
-        match event:
-            case TokenDelta():
-                choice.add(event)
-            case PromptLogprobs():
-                choice.prompt = event
-            case Finished():
-                choice.finished = event
+            answer = self._shape.new_answer(self._prompt_end)
+            choice = self._choices[event.index] = Choice(event.index, answer)
+        choice.add(event)
+        return choice
 
     def complete(self) -> list[Choice]:
         """All choices in order.
@@ -90,6 +90,7 @@ class _GenerationResponse(Response):
         self.background = None
         self._handle = handle
         self._builder = builder
+        self._choices = _Choices(builder.shape, handle.prompt_end)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Send the response; abort the request if that is cut short for any reason."""
@@ -111,11 +112,10 @@ class CollectedGeneration(_GenerationResponse):
         self.init_headers({"content-type": "application/json"})
 
     async def _respond(self, send: Send) -> None:
-        choices = _Choices()
         async for event in self._handle:
-            choices.add(_accept(event))
+            self._choices.add(_accept(event))
             self._builder.context.observe(event)
-        body = encode_json(self._builder.format_response(choices.complete()))
+        body = encode_json(self._builder.format_response(self._choices.complete()))
         self.headers["content-length"] = str(len(body))
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": body, "more_body": False})
@@ -142,17 +142,16 @@ class StreamedGeneration(_GenerationResponse):
 
     async def _stream(self, send: Send) -> bytes:
         """Send everything but the end, which is returned."""
-        choices = _Choices()
         try:
             async for event in self._handle:
                 event = _accept(event)
-                choices.add(event)
+                choice = self._choices.add(event)
                 if self._is_open:
-                    await self._write(send, self._frames(event))
+                    await self._write(send, self._frames(event, choice))
                 else:
-                    await self._open(send, partial(self._frames, event), event.usage)
+                    await self._open(send, partial(self._frames, event, choice), event.usage)
                 self._builder.context.observe(event)
-            return self._builder.format_stream_end(choices.complete())
+            return self._builder.format_stream_end(self._choices.complete())
         except Exception as failure:
             if not self._is_open:
                 raise
@@ -161,10 +160,12 @@ class StreamedGeneration(_GenerationResponse):
                 logger.exception("Request %s failed midway", self._handle.request_id)
             return self._builder.format_stream_error(error)
 
-    def _frames(self, event: AnswerEvent) -> bytes:
+    def _frames(self, event: AnswerEvent, choice: Choice) -> bytes:
         match event:
-            case TokenDelta():
+            case TokenDelta() if choice.answer is None:
                 return self._builder.format_chunk(event)
+            case TokenDelta():
+                return self._builder.format_blocks(event.index, choice.news, event.logprobs)
             case PromptLogprobs():
                 return self._builder.format_prompt(event)
             case Finished():

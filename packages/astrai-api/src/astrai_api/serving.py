@@ -54,6 +54,7 @@ def _request_serving(request: Request) -> RequestServing:
         cache_salt=tenant_salt(request.scope),
         deadline=None if timeout is None else time.monotonic() + timeout,
         observe=state.metrics.observer(),
+        tool_parser=state.settings.tool_parser,
     )
     return RequestServing(state.host.engine(), context)
 

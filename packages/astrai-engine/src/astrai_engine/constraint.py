@@ -14,6 +14,7 @@ from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask_par
 from torch import Tensor
 
+from astrai_engine.closing import Closers, Tokens
 from astrai_engine.errors import InvalidRequestError
 from astrai_engine.grammar import Grammar
 from astrai_engine.grammar_text import definition, schemas_in
@@ -36,23 +37,62 @@ class Constraint:
 
     Args:
         matcher: at the beginning of the grammar; owned by the constraint.
+        closers: bring the text to its end in time; None lets it be cut.
+        reserve: tokens they need for that.
+        budget: most tokens of the text; None is no limit.
+
+    Attributes:
+        is_cut: the text was brought to its end before the model had come to it.
     """
 
-    def __init__(self, matcher: LLMatcher) -> None:
+    def __init__(
+        self,
+        matcher: LLMatcher,
+        closers: Closers | None = None,
+        reserve: int = 0,
+        *,
+        budget: int | None = None,
+    ) -> None:
         self.matcher = matcher
+        self.is_cut = False
+        self._closers = closers
+        self._reserve = reserve
+        self._left = budget
 
     @property
     def is_complete(self) -> bool:
         """Whether the text is whole and nothing can follow."""
         return self.matcher.is_stopped()
 
-    def copy(self) -> "Constraint":
-        """Another one at the same place."""
-        return Constraint(self.matcher.deep_copy())
+    def copy(self, budget: int | None = None) -> "Constraint":
+        """Another one, at the beginning if this one is, with a number of tokens to keep to.
+
+        Where the budget has no room for what the end takes, nothing is done about it.
+        """
+        has_room = budget is None or budget >= 2 * self._reserve
+        closers = self._closers if has_room else None
+        return Constraint(self.matcher.deep_copy(), closers, self._reserve, budget=budget)
 
     def consume(self, token_id: int) -> None:
         """Note that a token was chosen."""
         self.matcher.consume_token(token_id)
+        if self._left is not None:
+            self._left -= 1
+
+    def keep_to_budget(self, allowed: Tokens) -> None:
+        """Near the end of the budget, keep the tokens that bring the text to its end.
+
+        A little before, a text that is whole gets no more added to it.
+
+        Args:
+            allowed: what the grammar allows; changed in place.
+        """
+        if self._closers is None or self._left is None or self._left > 2 * self._reserve:
+            return
+        if self._left > self._reserve:
+            self._closers.end(allowed)
+        else:
+            self.is_cut |= self._closers.close(allowed)
 
 
 class GrammarCompiler:
@@ -73,13 +113,14 @@ class GrammarCompiler:
         self._eos_token_ids = sorted(eos_token_ids)
         self._vocab_size = vocab_size
         self._vocabulary: LLTokenizer | None = None
-        self._kept: OrderedDict[str, LLMatcher] = OrderedDict()
+        self._closers: Closers | None = None
+        self._kept: OrderedDict[tuple[str, bool], Constraint] = OrderedDict()
         self._lock = Lock()
 
     def compile(
         self, grammar: Grammar, *, prompt_end: str = "", visible: Mapping[str, int] = _NONE_VISIBLE
     ) -> Constraint:
-        """A constraint at the beginning of a grammar.
+        """A constraint at the beginning of a grammar; every choice needs one of its own.
 
         Args:
             grammar: what the text has to look like.
@@ -95,14 +136,15 @@ class GrammarCompiler:
             return visible.get(text) if found in self._source.special_token_ids else found
 
         text = definition(grammar, prompt_end, token_id)
+        key = (text, grammar.closes)
         with self._lock:
-            matcher = self._kept.pop(text, None) or self._build(grammar, text)
-            self._kept[text] = matcher
+            constraint = self._kept.pop(key, None) or self._build(grammar, text)
+            self._kept[key] = constraint
             if len(self._kept) > _MAX_KEPT:
                 self._kept.popitem(last=False)
-            return Constraint(matcher.deep_copy())
+            return constraint.copy()
 
-    def _build(self, grammar: Grammar, text: str) -> LLMatcher:
+    def _build(self, grammar: Grammar, text: str) -> Constraint:
         if self._vocabulary is None:  # half a second, so only once somebody needs it
             self._vocabulary = LLTokenizer(
                 self._source.to_json(), n_vocab=self._vocab_size, eos_token=self._eos_token_ids
@@ -110,7 +152,12 @@ class GrammarCompiler:
         matcher = LLMatcher(self._vocabulary, text, limits=_LIMITS)
         if matcher.is_error():
             raise InvalidRequestError(_explain(grammar, matcher.get_error()), param=grammar.source)
-        return matcher
+        if not grammar.closes or grammar.after is not None:
+            return Constraint(matcher)
+        if self._closers is None:
+            self._closers = Closers(self._source.token_bytes, self._eos_token_ids, self._vocab_size)
+        reserve = self._closers.tokens_needed(matcher)
+        return Constraint(matcher, self._closers, reserve) if reserve else Constraint(matcher)
 
 
 class TokenMasks:
@@ -149,7 +196,11 @@ class TokenMasks:
         rows = [(c.matcher, row) for row, c in enumerate(constraints) if c is not None]
         fill_next_token_bitmask_par(self._executor, rows, bits)
         flags = np.unpackbits(bits.view(np.uint8), axis=1, bitorder="little")
-        return torch.from_numpy(flags[:, : self._vocab_size].view(np.bool_))
+        allowed = flags[:, : self._vocab_size].view(np.bool_)
+        for row, constraint in enumerate(constraints):
+            if constraint is not None:
+                constraint.keep_to_budget(allowed[row])
+        return torch.from_numpy(allowed)
 
 
 def _explain(grammar: Grammar, error: str) -> str:

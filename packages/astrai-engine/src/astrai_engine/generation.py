@@ -91,14 +91,14 @@ class Generation:
         may_stop = has_grammar or num_generated >= sequence.request.min_tokens
         entry = self._entry(token_id, logprobs) if logprobs else None
         if may_stop and token_id in self._end_ids:
-            return self._end(FinishReason.STOP, entry)
+            return self._end(self._reason, entry)
         self._unsent_text += self._text.push(token_id, entry, may_stop=may_stop)
         if self._text.matched is not None:
             return Ending(FinishReason.STOP, self._text.matched)
         if has_grammar:
             sequence.constraint.consume(token_id)
             if sequence.constraint.is_complete:
-                return self._end(FinishReason.STOP)
+                return self._end(self._reason)
         if num_generated >= sequence.max_tokens:
             return self._end(FinishReason.LENGTH)
         return None
@@ -133,6 +133,13 @@ class Generation:
     def take_end_logprobs(self) -> tuple[TokenLogprob, ...]:
         """Entries that no delta has taken along, in order, once the choice is complete."""
         return self._text.take_logprobs() + self._end_entry
+
+    @property
+    def _reason(self) -> FinishReason:
+        """Why a text ends that is whole: it may have been brought to that by its limit."""
+        constraint = self.sequence.constraint
+        is_cut = constraint is not None and constraint.is_cut
+        return FinishReason.LENGTH if is_cut else FinishReason.STOP
 
     def _end(self, reason: FinishReason, entry: TokenLogprob | None = None) -> Ending:
         self._unsent_text += self._text.finish()

@@ -1,7 +1,7 @@
 """What a generation's text has to look like: a schema, a pattern, a choice or a grammar."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,12 +38,17 @@ class Grammar:
         source: what the caller knows it by, for errors; the kind unless given.
         after: the tags of reasoning that may come before the text; None when nothing may. Where
             the prompt stops inside the reasoning, the rest of it has to.
+        otherwise: what the text may look like instead; None leaves no choice.
+        closes: near ``max_tokens`` the text is brought to its end rather than cut; for JSON, and
+            calls made of it. Reasoning that comes first leaves no say in that.
     """
 
     kind: Literal["json_schema", "regex", "choice", "lark"]
     text: str
     source: str = ""
     after: ReasoningTags | None = None
+    otherwise: "Grammar | None" = None
+    closes: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "source", self.source or self.kind)
@@ -55,35 +60,42 @@ class Grammar:
             )
 
     @classmethod
-    def json_schema(cls, schema: Mapping[str, Any] | bool) -> "Grammar":
+    def json_schema(cls, schema: Mapping[str, Any] | bool, *, source: str = "") -> "Grammar":
         """Text that is JSON and matches a schema.
+
+        Args:
+            schema: the schema.
+            source: what the caller knows it by, for errors.
 
         Raises:
             InvalidRequestError: the schema is too large or too deep.
         """
-        check_depth(schema, "json_schema")
-        return cls("json_schema", json.dumps(schema))
+        check_depth(schema, source or "json_schema")
+        return cls("json_schema", json.dumps(schema), source, closes=True)
 
     @classmethod
-    def json_object(cls) -> "Grammar":
+    def json_object(cls, *, source: str = "") -> "Grammar":
         """Text that is any JSON object."""
-        return cls.json_schema({"type": "object"})
+        return cls.json_schema({"type": "object"}, source=source)
 
     @classmethod
-    def regex(cls, pattern: str) -> "Grammar":
+    def regex(cls, pattern: str, *, source: str = "") -> "Grammar":
         """Text that matches a regular expression as a whole."""
-        return cls("regex", pattern)
+        return cls("regex", pattern, source)
 
     @classmethod
-    def choice(cls, texts: Sequence[str]) -> "Grammar":
+    def choice(cls, texts: Sequence[str], *, source: str = "") -> "Grammar":
         """One of several texts.
 
         Raises:
             InvalidRequestError: there is none, or an empty one.
         """
         if not texts or not all(texts):
-            raise InvalidRequestError("A choice needs texts that are not empty.", param="choice")
-        return cls("choice", json.dumps(list(texts)))
+            raise InvalidRequestError(
+                f"The {source or 'choice'} needs texts that are not empty.",
+                param=source or "choice",
+            )
+        return cls("choice", json.dumps(list(texts)), source)
 
     @classmethod
     def lark(cls, grammar: str, *, source: str = "") -> "Grammar":
@@ -106,27 +118,28 @@ def lark_json(schema: Mapping[str, Any]) -> str:
 
 
 def check_depth(schema: Any, source: str) -> None:
-    """Refuse what is nested too deep.
+    """Refuse what is nested too deep, or has more values than a grammar may have characters.
 
     Raises:
         InvalidRequestError: it is; the message names the source.
     """
-    if _depth(schema) > MAX_DEPTH:
-        raise InvalidRequestError(
-            f"The {source} is nested deeper than {MAX_DEPTH} levels.", param=source
-        )
+    level, num_values = [schema], 0
+    for _ in range(MAX_DEPTH):
+        num_values += len(level)
+        if num_values > MAX_GRAMMAR_CHARS:
+            raise InvalidRequestError(
+                f"The {source} is too large: at most {MAX_GRAMMAR_CHARS} characters are taken.",
+                param=source,
+            )
+        level = [child for value in level for child in _children(value)]
+        if not level:
+            return
+    raise InvalidRequestError(
+        f"The {source} is nested deeper than {MAX_DEPTH} levels.", param=source
+    )
 
 
-def _depth(value: Any) -> int:
-    """How deeply a JSON value is nested, counted without recursion."""
-    deepest, todo = 0, [(value, 1)]
-    while todo:
-        item, depth = todo.pop()
-        deepest = max(deepest, depth)
-        if deepest > MAX_DEPTH:
-            break
-        if isinstance(item, Mapping):
-            todo += [(child, depth + 1) for child in item.values()]
-        elif isinstance(item, list | tuple):
-            todo += [(child, depth + 1) for child in item]
-    return deepest
+def _children(value: Any) -> Collection[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()

@@ -30,11 +30,11 @@ def definition(grammar: Grammar, prompt_end: str, token_id: TokenId) -> str:
         prompt_end: the last characters of the prompt.
         token_id: the vocabulary's tokens for whole texts.
     """
-    answer = _answer(grammar, token_id)
-    if grammar.after is None or grammar.after.is_closed(prompt_end):
-        return json.dumps({"grammars": [answer]})
-    before = _reasoning(grammar.after, token_id, is_open=grammar.after.is_open(prompt_end))
-    return json.dumps({"grammars": [{"lark_grammar": before}, {**answer, "name": "answer"}]})
+    grammars = _alternatives(grammar, token_id)
+    if grammar.after is not None and not grammar.after.is_closed(prompt_end):
+        before = _reasoning(grammar.after, token_id, is_open=grammar.after.is_open(prompt_end))
+        grammars = [{"lark_grammar": before}, {**grammars[0], "name": "answer"}, *grammars[1:]]
+    return json.dumps({"grammars": grammars})
 
 
 def schemas_in(grammar: Grammar) -> Iterator[Any]:
@@ -45,6 +45,16 @@ def schemas_in(grammar: Grammar) -> Iterator[Any]:
         for rule in re.finditer("%json ", grammar.text):
             with suppress(ValueError):
                 yield json.JSONDecoder().raw_decode(grammar.text, rule.end())[0]
+
+
+def _alternatives(grammar: Grammar, token_id: TokenId) -> list[dict[str, Any]]:
+    """What the text has to look like, and behind it what that refers to."""
+    first = _answer(grammar, token_id)
+    if grammar.otherwise is None:
+        return [first]
+    second = _answer(grammar.otherwise, token_id)
+    either = {"lark_grammar": "start: @first | @second"}
+    return [either, {**first, "name": "first"}, {**second, "name": "second"}]
 
 
 def _answer(grammar: Grammar, token_id: TokenId) -> dict[str, Any]:

@@ -99,6 +99,7 @@ class Intake:
         sequences: list[Sequence] = []
         seed = secrets.randbits(63) if request.seed is None else request.seed
         arrival, submitted_at = next(self._numbers), monotonic()
+        max_tokens = self._parts.prompts.max_new_tokens(request, len(prompt_ids))
         for index in range(request.n):
             sequences.append(
                 Sequence(
@@ -108,12 +109,12 @@ class Intake:
                     index=index,
                     token_ids=list(prompt_ids),
                     num_prompt_tokens=len(prompt_ids),
-                    max_tokens=self._parts.prompts.max_new_tokens(request, len(prompt_ids)),
+                    max_tokens=max_tokens,
                     arrival=arrival,
                     seed=seed,
                     submitted_at=submitted_at,
                     backend=choice,
-                    constraint=_copy(prepared.constraint),
+                    constraint=_copy(prepared.constraint, max_tokens),
                     leader=sequences[0] if sequences else None,
                 )
             )
@@ -141,6 +142,6 @@ class Intake:
         )
 
 
-def _copy(constraint: Constraint | None) -> Constraint | None:
+def _copy(constraint: Constraint | None, max_tokens: int) -> Constraint | None:
     """Every choice goes its own way through the grammar."""
-    return None if constraint is None else constraint.copy()
+    return None if constraint is None else constraint.copy(max_tokens)

@@ -4,15 +4,21 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from astrai_api.answer import BlockEvent
+from astrai_api.answer_shape import AnswerShape
 from astrai_api.anthropic.answers import MessageAnswer
+from astrai_api.anthropic.blocks import block_event, content_block, named_event, text_delta
 from astrai_api.anthropic.messages import template_messages
+from astrai_api.anthropic.output_format import requested_output
 from astrai_api.anthropic.schemas import MessagesRequest
+from astrai_api.anthropic.tools import message_tools
 from astrai_api.builder import Choice, RequestContext, ResponseBuilder, total_usage
 from astrai_api.client import EngineClient
 from astrai_api.errors import ApiError, anthropic_error, bad_request
-from astrai_api.sse import DONE, HOLE, EventTemplate, encode_event
+from astrai_api.sse import DONE, encode_event
 from astrai_api.stops import stop_strings
-from astrai_engine.events import Finished, FinishReason, TokenDelta, Usage
+from astrai_api.template_variables import template_variables
+from astrai_engine.events import FinishReason, TokenDelta, TokenLogprob, Usage
 from astrai_engine.request import GenerationRequest
 
 _STOP_REASONS = {
@@ -20,15 +26,6 @@ _STOP_REASONS = {
     FinishReason.LENGTH: "max_tokens",
     FinishReason.TOOL_CALLS: "tool_use",
 }
-
-_TEXT_DELTA = EventTemplate(
-    {
-        "type": "content_block_delta",
-        "index": 0,
-        "delta": {"type": "text_delta", "text": HOLE},
-    },
-    "content_block_delta",
-)
 
 
 class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
@@ -56,9 +53,19 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
         if prefill and not messages[-1]["content"]:
             messages.pop()
             prefill = False
+        self.shape = AnswerShape.of_chat(
+            engine,
+            choice=message_tools(request),
+            output=requested_output(request),
+            tool_parser=self.context.tool_parser,
+        )
         return GenerationRequest(
+            **self.shape.request_fields(),
             messages=messages,
             continue_final_message=prefill,
+            chat_template_kwargs=template_variables(
+                request.chat_template_kwargs, reasons=request.thinking.get("type") != "disabled"
+            ),
             temperature=request.temperature,
             top_k=request.top_k,
             top_p=request.top_p,
@@ -72,48 +79,59 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
         )
 
     def format_stream_start(self, usage: Usage) -> bytes:
-        """``message_start`` and the start of the text block."""
+        """``message_start``, and the start of the one block of a plain answer."""
         message = {**self._message([]), "stop_reason": None, "stop_sequence": None}
         message["usage"] = _usage(usage, output_tokens=0)
+        start = named_event("message_start", message=message)
+        if not self.shape.is_plain:
+            return start
         block = {"type": "text", "text": ""}
-        return _event("message_start", message=message) + _event(
-            "content_block_start", index=0, content_block=block
-        )
+        return start + named_event("content_block_start", index=0, content_block=block)
 
     def format_chunk(self, delta: TokenDelta) -> bytes:
         """New text."""
         if not delta.text:
             return b""
-        return _TEXT_DELTA.fill(delta.text)
+        return text_delta(0, delta.text)
+
+    def format_blocks(
+        self,
+        index: int,  # noqa: ARG002 (there is one)
+        events: Sequence[BlockEvent],
+        logprobs: Sequence[TokenLogprob],  # noqa: ARG002 (never asked for)
+    ) -> bytes:
+        """Starts, deltas and ends of content blocks."""
+        return b"".join(map(block_event, events))
 
     def format_stream_end(self, choices: Sequence[Choice]) -> bytes:
-        """The end of the block, the stop reason and the counts, and ``[DONE]``."""
-        usage = total_usage(choices)
-        return b"".join(
-            [
-                _event("content_block_stop", index=0),
-                _event(
-                    "message_delta",
-                    delta=_stop(choices[0].end),
-                    usage=_usage(usage, usage.completion_tokens),
-                ),
-                _event("message_stop"),
-                DONE,
-            ]
-        )
+        """The end of the last block, the stop reason and the counts, and ``[DONE]``."""
+        choice = choices[0]
+        if choice.answer is None:
+            end = named_event("content_block_stop", index=0)
+        else:
+            end = self.format_blocks(0, choice.news, ())
+        delta = named_event("message_delta", delta=_stop(choice), usage=self._usage(choices))
+        return b"".join([end, delta, named_event("message_stop"), DONE])
 
     def format_stream_error(self, error: ApiError) -> bytes:
         """The ``error`` event."""
-        return _event("error", error=anthropic_error(error))
+        return named_event("error", error=anthropic_error(error))
 
     def format_response(self, choices: Sequence[Choice]) -> dict[str, Any]:
         """The message object."""
-        usage = total_usage(choices)
-        return {
-            **self._message([{"type": "text", "text": choices[0].text}]),
-            **_stop(choices[0].end),
-            "usage": _usage(usage, usage.completion_tokens),
-        }
+        choice = choices[0]
+        content = [{"type": "text", "text": choice.text}]
+        if choice.answer is not None:
+            content = [content_block(block) for block in choice.answer.blocks]
+        return {**self._message(content), **_stop(choice), "usage": self._usage(choices)}
+
+    def _usage(self, choices: Sequence[Choice]) -> dict[str, Any]:
+        total = total_usage(choices)
+        usage: dict[str, Any] = _usage(total, total.completion_tokens)
+        if self.shape.reasoning is not None:
+            thinking = choices[0].reasoning_tokens
+            usage["output_tokens_details"] = {"thinking_tokens": thinking}
+        return usage
 
     def _message(self, content: list[dict[str, Any]]) -> dict[str, Any]:
         return {
@@ -125,13 +143,11 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
         }
 
 
-def _event(name: str, **fields: Any) -> bytes:
-    return encode_event({"type": name, **fields}, name)
-
-
-def _stop(end: Finished) -> dict[str, Any]:
-    reason = "stop_sequence" if end.stop is not None else _STOP_REASONS[end.reason]
-    return {"stop_reason": reason, "stop_sequence": end.stop}
+def _stop(choice: Choice) -> dict[str, Any]:
+    reason, stop = choice.reason, choice.end.stop
+    if reason is FinishReason.STOP and stop is not None:
+        return {"stop_reason": "stop_sequence", "stop_sequence": stop}
+    return {"stop_reason": _STOP_REASONS[reason], "stop_sequence": None}
 
 
 def _usage(usage: Usage, output_tokens: int) -> dict[str, int]:
@@ -155,18 +171,5 @@ def _check_supported(request: MessagesRequest) -> None:
     """
     if request.max_tokens == 0:
         raise bad_request("max_tokens must be at least 1.", param="max_tokens")
-    choice = request.tool_choice.get("type") if request.tool_choice else None
-    if request.tools and choice != "none":
-        raise bad_request(
-            "tools are not supported by this server yet; leave them out, or send "
-            '"tool_choice": {"type": "none"} to get text.',
-            param="tools",
-        )
-    if choice in ("any", "tool"):
-        raise bad_request("tool_choice asks for a tool, but tools has none.", param="tool_choice")
-    if request.output_config.get("format"):
-        raise bad_request(
-            "output_config.format is not supported by this server.", param="output_config"
-        )
     if request.mcp_servers:
         raise bad_request("mcp_servers is not supported by this server.", param="mcp_servers")

@@ -5,6 +5,7 @@ from typing import Any
 
 from astrai_api.anthropic.schemas import AnthropicMessage, ContentBlock
 from astrai_api.errors import bad_request
+from astrai_api.tools.history import name_results
 
 _DROPPED_BLOCKS = {"thinking", "redacted_thinking"}
 _BILLING_LINE = re.compile(r"^x-anthropic-billing-header:.*\n?", re.MULTILINE)
@@ -32,6 +33,7 @@ def template_messages(
                 _join(rendered[-1], new)
             else:
                 rendered.append(new)
+    name_results(rendered)
     return rendered
 
 
@@ -67,6 +69,8 @@ def _block_message(block: ContentBlock, role: str, path: str) -> Message:
             return {"role": role, "content": "", "tool_calls": [call]}
         case "tool_result":
             text = _result_text(block, f"{path}.content")
+            if block.is_error:
+                text = f"Error: {text}"
             return {"role": "tool", "tool_call_id": block.tool_use_id, "content": text}
         case _:
             raise _unreadable(block, path)

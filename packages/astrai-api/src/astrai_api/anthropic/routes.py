@@ -1,6 +1,7 @@
 """Routes of the Anthropic protocol."""
 
 import asyncio
+from dataclasses import replace
 
 from fastapi import APIRouter
 from starlette.responses import Response
@@ -27,7 +28,8 @@ _counting = APIRouter(route_class=StrictJSONRoute)
 )
 async def count_tokens(body: MessagesRequest, serving: Serving) -> Response:
     """Tokens of the prompt that the same body would make at ``/v1/messages``."""
-    request = AnthropicResponseBuilder(serving.context).prepare(body, serving.engine)
+    prepared = AnthropicResponseBuilder(serving.context).prepare(body, serving.engine)
+    request = replace(prepared, grammar=None)  # it has no part in the prompt
     tokens = await asyncio.to_thread(serving.engine.count_prompt_tokens, request)
     return json_response({"input_tokens": tokens})
 

@@ -18,6 +18,7 @@ class ContentBlock(WireModel):
     input: Nullable[dict[str, Any]] = Field(default_factory=dict)
     tool_use_id: Nullable[str] = ""
     content: str | list["ContentBlock"] | dict[str, Any] | None = None
+    is_error: Nullable[Bool] = False
 
 
 class AnthropicMessage(WireModel):
@@ -25,6 +26,16 @@ class AnthropicMessage(WireModel):
 
     role: Literal["user", "assistant", "system"]
     content: str | list[ContentBlock]
+
+
+class ToolDef(WireModel):
+    """A tool definition."""
+
+    type: Nullable[str] = "custom"
+    name: str
+    description: Nullable[str] = ""
+    input_schema: Nullable[dict[str, Any]] = Field(default_factory=dict)
+    strict: Nullable[Bool] = False
 
 
 class MessagesRequest(WireModel):
@@ -42,7 +53,10 @@ class MessagesRequest(WireModel):
     top_k: Nullable[Annotated[Int, Field(ge=-1)]] = 50
     stream: Nullable[Bool] = False
     stop_sequences: Nullable[list[Any]] = Field(default_factory=list)
-    tools: Nullable[list[dict[str, Any]]] = Field(default_factory=list)
-    tool_choice: dict[str, Any] | None = None
+    tools: Nullable[list[ToolDef]] = Field(default_factory=list)
+    tool_choice: Nullable[dict[str, Any]] = Field(default_factory=dict)
+    thinking: Nullable[dict[str, Any]] = Field(default_factory=dict)
     output_config: Nullable[dict[str, Any]] = Field(default_factory=dict)
+    output_format: dict[str, Any] | None = None
+    chat_template_kwargs: Nullable[dict[str, Any]] = Field(default_factory=dict)
     mcp_servers: Nullable[list[Any]] = Field(default_factory=list)

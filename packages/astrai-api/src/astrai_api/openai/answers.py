@@ -15,13 +15,20 @@ class PromptTokensDetails(BaseModel):
     cached_tokens: int
 
 
+class CompletionTokensDetails(BaseModel):
+    """Parts of the output."""
+
+    reasoning_tokens: int
+
+
 class CompletionUsage(BaseModel):
-    """Token counts."""
+    """Token counts; the details of the output are there if the model reasons."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails | None = None
 
 
 class TopLogprobEntry(BaseModel):
@@ -45,12 +52,29 @@ class ChatLogprobs(BaseModel):
     refusal: None
 
 
+class CalledFunction(BaseModel):
+    """The function of a call; its arguments are JSON, or the beginning of it if cut."""
+
+    name: str
+    arguments: str
+
+
+class ChatToolCall(BaseModel):
+    """A call for the client to run."""
+
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
 class ChatAnswer(BaseModel):
-    """What the assistant said."""
+    """What the assistant said; without any text beside calls, its content is null."""
 
     role: Literal["assistant"]
-    content: str
+    content: str | None
     refusal: None
+    reasoning_content: str | None = None
+    tool_calls: list[ChatToolCall] | None = None
 
 
 class ChatChoice(BaseModel):
@@ -121,6 +145,34 @@ class OutputMessage(BaseModel):
     content: list[OutputText]
 
 
+class ReasoningText(BaseModel):
+    """What the model thought."""
+
+    type: Literal["reasoning_text"]
+    text: str
+
+
+class OutputReasoning(BaseModel):
+    """The reasoning of a response."""
+
+    id: str
+    type: Literal["reasoning"]
+    status: Literal["in_progress", "completed", "incomplete"]
+    summary: list[Any]
+    content: list[ReasoningText]
+
+
+class OutputCall(BaseModel):
+    """A call for the client to run."""
+
+    id: str
+    type: Literal["function_call"]
+    status: Literal["in_progress", "completed", "incomplete"]
+    call_id: str
+    name: str
+    arguments: str
+
+
 class InputTokensDetails(BaseModel):
     """Parts of the input."""
 
@@ -164,7 +216,7 @@ class ResponseObject(BaseModel):
     max_output_tokens: int | None
     metadata: dict[str, Any]
     model: str
-    output: list[OutputMessage]
+    output: list[OutputMessage | OutputReasoning | OutputCall]
     parallel_tool_calls: bool
     previous_response_id: None
     store: Literal[False]

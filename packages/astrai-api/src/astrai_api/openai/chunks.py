@@ -3,9 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from astrai_api.openai.endings import usage_counts
 from astrai_api.sse import HOLE, EventTemplate, encode_event
-from astrai_engine.events import Usage
 
 _Fields = Mapping[str, Any]
 
@@ -44,22 +42,24 @@ class ChunkFormat:
             template = self._templates[index] = EventTemplate(chunk)
         return template.fill(text)
 
-    def fields(self, index: int, fields: _Fields) -> bytes:
+    def fields(self, index: int, fields: _Fields, logprobs: _Fields | None = None) -> bytes:
         """Anything else of a choice."""
-        return encode_event(self._chunk(index, fields))
+        return encode_event(self._chunk(index, fields, logprobs=logprobs))
 
     def finish(self, index: int, reason: str, logprobs: _Fields | None = None) -> bytes:
         """The end of a choice."""
         chunk = self._chunk(index, self._empty_fields, logprobs=logprobs, finish_reason=reason)
         return encode_event(chunk)
 
-    def usage_line(self, usage: Usage) -> bytes:
+    def usage_line(self, counts: _Fields) -> bytes:
         """One object for both readers: those of the counts at the top, and those of a chunk.
 
         Clients that did not ask for usage index ``choices[0]`` of every chunk; those that asked
         expect no choice in this one.
+
+        Args:
+            counts: the ``usage`` object.
         """
-        counts = usage_counts(usage)
         line = {
             **self._chunk(0, self._empty_fields),
             "usage": counts,

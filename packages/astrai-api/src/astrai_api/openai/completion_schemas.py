@@ -1,11 +1,12 @@
 """Request model of text completions."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, StrictInt, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from astrai_api.openai.sampling import SamplingRequest, StreamOptions
+from astrai_api.openai.sampling import StreamOptions
+from astrai_api.openai.structured_output import StructuredRequest
 from astrai_api.wire import Bool, Int, Nullable
 from astrai_engine.request import MAX_CHOICES, MAX_TOP_LOGPROBS
 
@@ -18,7 +19,7 @@ Prompts = (
 )
 
 
-class CompletionRequest(SamplingRequest):
+class CompletionRequest(StructuredRequest):
     """Body of ``POST /v1/completions``.
 
     Fields that are not declared are ignored, save those in ``astrai_api.openai.refusals``.
@@ -30,6 +31,7 @@ class CompletionRequest(SamplingRequest):
     stream_options: Nullable[StreamOptions] = StreamOptions()
     n: Nullable[Annotated[Int, Field(ge=1, le=MAX_CHOICES)]] = 1
     best_of: Int | None = None
+    response_format: dict[str, Any] | None = None
     logprobs: Annotated[Int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
 
     @field_validator("max_tokens")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from astrai_api.answer_shape import AnswerShape
 from astrai_api.builder import Choice, RequestContext, ResponseBuilder, total_usage
 from astrai_api.client import EngineClient
 from astrai_api.errors import ApiError, bad_request, openai_error
@@ -19,6 +20,7 @@ from astrai_api.openai.endings import FINISH_REASONS, usage_counts
 from astrai_api.openai.logprobs import CompletionLogprobs
 from astrai_api.openai.refusals import check_completion
 from astrai_api.openai.sampling import sampling_fields
+from astrai_api.openai.structured_output import requested_output
 from astrai_api.sse import DONE, encode_event
 from astrai_engine.events import Finished, PromptLogprobs, TokenDelta, Usage
 from astrai_engine.request import MAX_CHOICES, GenerationRequest
@@ -55,6 +57,8 @@ class CompletionResponseBuilder(ResponseBuilder[CompletionRequest]):
                 param="prompt",
             )
         self._request = request
+        output = requested_output(request, "response_format", request.response_format)
+        self.shape = AnswerShape(output=output)
         self._chunks = ChunkFormat(
             self._head(),
             text_fields=lambda text: {"text": text},
@@ -64,6 +68,7 @@ class CompletionResponseBuilder(ResponseBuilder[CompletionRequest]):
         return GenerationRequest(
             **sampling_fields(request, self.context),
             **_prompt_field(request.prompts[0]),
+            **self.shape.request_fields(),
             max_tokens=request.max_tokens,
             logprobs=request.logprobs is not None,
             top_logprobs=request.logprobs or 0,
@@ -107,8 +112,8 @@ class CompletionResponseBuilder(ResponseBuilder[CompletionRequest]):
     def format_stream_end(self, choices: Sequence[Choice]) -> bytes:
         """The finish reason of every choice, the usage line, and ``[DONE]``."""
         finishes = [self._finish(choice.index, choice.end) for choice in choices]
-        usage = total_usage(choices, len(self._request.prompts))
-        return b"".join([*finishes, self._chunks.usage_line(usage), DONE])
+        counts = usage_counts(total_usage(choices, len(self._request.prompts)))
+        return b"".join([*finishes, self._chunks.usage_line(counts), DONE])
 
     def format_stream_error(self, error: ApiError) -> bytes:
         """The error event, and ``[DONE]``."""

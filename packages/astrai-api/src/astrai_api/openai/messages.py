@@ -4,6 +4,7 @@ from typing import Any
 
 from astrai_api.errors import bad_request
 from astrai_api.openai.schemas import ChatMessage, ContentPart, FunctionCall
+from astrai_api.tools.history import name_results
 
 _TEMPLATE_ROLES = {"developer": "system", "function": "tool"}
 _KEPT_FIELDS = ("name", "reasoning_content", "tool_call_id")
@@ -15,7 +16,9 @@ def template_messages(messages: list[ChatMessage]) -> list[dict[str, Any]]:
     Raises:
         ApiError: a message holds a part that is not text.
     """
-    return [_template_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    rendered = [_template_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    name_results(rendered)
+    return rendered
 
 
 def _template_message(message: ChatMessage, path: str) -> dict[str, Any]:

@@ -16,7 +16,6 @@ _ANYWHERE: dict[str, Asks] = {
     "grammar": bool,
     "json_schema": bool,
     "prompt_logprobs": bool,
-    "structured_outputs": bool,
     "use_beam_search": bool,
 }
 _CHAT: dict[str, Asks] = {
@@ -28,7 +27,6 @@ _CHAT: dict[str, Asks] = {
     "web_search_options": lambda value: value is not None,
 }
 _COMPLETIONS: dict[str, Asks] = {
-    "response_format": lambda value: value != {"type": "text"},
     "suffix": bool,
 }
 _RESPONSES: dict[str, Asks] = {
@@ -47,8 +45,6 @@ def check_chat(request: ChatCompletionRequest) -> None:
         ApiError: 400, naming the parameter.
     """
     _check_undeclared(request, _CHAT)
-    _check_tools(bool(request.tools), request.tool_choice)
-    _check_format(request.response_format, "response_format")
 
 
 def check_completion(request: CompletionRequest) -> None:
@@ -68,15 +64,10 @@ def check_completion(request: CompletionRequest) -> None:
 def check_response(request: ResponsesRequest) -> None:
     """Refuse what would change a response and is not implemented.
 
-    Tools that are not functions are for the provider's own servers: agents list them as a matter
-    of course, so they are left out.
-
     Raises:
         ApiError: 400, naming the parameter.
     """
     _check_undeclared(request, _RESPONSES)
-    _check_tools(bool(request.function_tools), request.tool_choice)
-    _check_format(request.text.get("format"), "text.format")
 
 
 def _check_undeclared(request: SamplingRequest, cannot_honour: Mapping[str, Asks]) -> None:
@@ -84,24 +75,3 @@ def _check_undeclared(request: SamplingRequest, cannot_honour: Mapping[str, Asks
         asks = bool if name.startswith("guided_") else {**_ANYWHERE, **cannot_honour}.get(name)
         if asks is not None and asks(value):
             raise bad_request(f"{name} is not supported by this server.", param=name)
-
-
-def _check_tools(has_tools: bool, choice: str | Mapping[str, Any]) -> None:
-    if choice == "none":
-        return
-    if has_tools:
-        raise bad_request(
-            'tools are not supported by this server yet; leave them out, or send "tool_choice": '
-            '"none" to get text.',
-            param="tools",
-        )
-    if choice != "auto":
-        raise bad_request("tool_choice asks for a tool, but tools has none.", param="tool_choice")
-
-
-def _check_format(given: Any, param: str) -> None:
-    kind = given.get("type") if isinstance(given, Mapping) else given
-    if given is not None and kind != "text":
-        raise bad_request(
-            f"{param} of type {kind!r} is not supported by this server; use 'text'.", param=param
-        )

@@ -4,6 +4,7 @@ from typing import Any
 
 from astrai_api.errors import bad_request
 from astrai_api.openai.response_schemas import InputItem, InputPart
+from astrai_api.tools.history import name_results
 
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 _DROPPED_ITEMS = {"reasoning"}
@@ -34,6 +35,7 @@ def template_messages(instructions: str | None, items: str | list[InputItem]) ->
             calls.extend(message["tool_calls"])
         else:
             rendered.append(message)
+    name_results(rendered)
     return rendered
 
 

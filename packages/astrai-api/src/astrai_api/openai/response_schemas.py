@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from astrai_api.openai.sampling import SamplingRequest, TokenLimit
+from astrai_api.openai.sampling import TokenLimit
+from astrai_api.openai.structured_output import StructuredRequest
 from astrai_api.wire import Bool, Int, Nullable, WireModel
 from astrai_engine.request import MAX_TOP_LOGPROBS
 
@@ -30,7 +31,27 @@ class InputItem(WireModel):
     output: str | list[InputPart] | None = None
 
 
-class ResponsesRequest(SamplingRequest):
+class ResponseTool(WireModel):
+    """A tool definition; only functions are used."""
+
+    type: str
+    name: Nullable[str] = ""
+    description: Nullable[str] = ""
+    parameters: Nullable[dict[str, Any]] = Field(default_factory=dict)
+    strict: Nullable[Bool] = False
+
+    def echo(self) -> dict[str, Any]:
+        """The definition as the response repeats it."""
+        return {
+            "type": self.type,
+            "name": self.name,
+            "description": self.description or None,
+            "parameters": self.parameters,
+            "strict": self.strict,
+        }
+
+
+class ResponsesRequest(StructuredRequest):
     """Body of ``POST /v1/responses``.
 
     Fields that are not declared are ignored, save those in ``astrai_api.openai.refusals``.
@@ -42,16 +63,17 @@ class ResponsesRequest(SamplingRequest):
     text: Nullable[dict[str, Any]] = Field(default_factory=dict)
     include: Nullable[list[Any]] = Field(default_factory=list)
     top_logprobs: Nullable[Annotated[Int, Field(ge=0, le=MAX_TOP_LOGPROBS)]] = 0
-    tools: Nullable[list[dict[str, Any]]] = Field(default_factory=list)
+    tools: Nullable[list[ResponseTool]] = Field(default_factory=list)
     tool_choice: Nullable[str | dict[str, Any]] = "auto"
     parallel_tool_calls: Nullable[Bool] = True
+    reasoning: Nullable[dict[str, Any]] = Field(default_factory=dict)
     metadata: Nullable[dict[str, Any]] = Field(default_factory=dict)
     chat_template_kwargs: Nullable[dict[str, Any]] = Field(default_factory=dict)
 
     @property
-    def function_tools(self) -> list[dict[str, Any]]:
+    def function_tools(self) -> list[ResponseTool]:
         """The tools that are functions of the client's."""
-        return [tool for tool in self.tools if tool.get("type") == "function"]
+        return [tool for tool in self.tools if tool.type == "function"]
 
     @property
     def logprobs(self) -> bool:

@@ -6,10 +6,10 @@ from pydantic import Field, model_validator
 
 from astrai_api.openai.sampling import (
     DEFAULT_MAX_TOKENS,
-    SamplingRequest,
     StreamOptions,
     TokenLimit,
 )
+from astrai_api.openai.structured_output import StructuredRequest
 from astrai_api.wire import Bool, Int, NotEmpty, Nullable, WireModel
 from astrai_engine.request import MAX_CHOICES, MAX_TOP_LOGPROBS
 
@@ -62,6 +62,7 @@ class FunctionDefinition(WireModel):
     name: str
     description: Nullable[str] = ""
     parameters: Nullable[dict[str, Any]] = Field(default_factory=dict)
+    strict: Nullable[Bool] = False
 
 
 class ToolDef(WireModel):
@@ -71,7 +72,7 @@ class ToolDef(WireModel):
     function: FunctionDefinition | None = None
 
 
-class ChatCompletionRequest(SamplingRequest):
+class ChatCompletionRequest(StructuredRequest):
     """Body of ``POST /v1/chat/completions``.
 
     Fields that are not declared are ignored, save those in ``astrai_api.openai.refusals``.
@@ -86,7 +87,10 @@ class ChatCompletionRequest(SamplingRequest):
     top_logprobs: Nullable[Annotated[Int, Field(ge=0, le=MAX_TOP_LOGPROBS)]] = 0
     tools: Nullable[list[ToolDef]] = Field(default_factory=list)
     tool_choice: Nullable[str | dict[str, Any]] = "auto"
+    parallel_tool_calls: Nullable[Bool] = True
     response_format: dict[str, Any] | None = None
+    reasoning_effort: Nullable[str] = ""
+    include_reasoning: Nullable[Bool] = True
     chat_template_kwargs: Nullable[dict[str, Any]] = Field(default_factory=dict)
 
     @property
