@@ -5,6 +5,7 @@ Our server and ``llama-server`` answer the same prompts in alternating rounds; e
 """
 
 import argparse
+import os
 import random
 import statistics
 import time
@@ -12,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from records import Record, append
-from server import Answer, Server, astrai, running
+from server import Answer, Server, astrai, peer_environment, running
 
 from astrai_engine.loading import resolve_source
 
@@ -56,17 +57,17 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("performance.jsonl"))
     arguments = parser.parse_args()
     model = resolve_source(arguments.model).location
-    commands = {"astrai": astrai(PORT)}
+    own = {"ASTRAI_MODEL": str(model)} if arguments.model else {}
+    commands = {"astrai": (astrai(PORT), os.environ | own)}
     if arguments.llama is None:
         print("llama-server is left out: give its folder with --llama")
     else:
         for name, file in (peer.split("=", 1) for peer in [f"Q4_1={model}", *arguments.peer]):
             command = llama_server(arguments.llama, file, arguments.clients, arguments.threads)
-            commands[f"llama.cpp {name}"] = command
-    environment = {"ASTRAI_MODEL": str(model)} if arguments.model else {}
+            commands[f"llama.cpp {name}"] = (command, peer_environment(arguments.llama))
     for number in range(arguments.rounds):
-        for system, command in commands.items():
-            with running(command, PORT, **environment) as server:
+        for system, (command, environment) in commands.items():
+            with running(command, PORT, environment) as server:
                 server.ask("warm up", 8)
                 rate, answers = load(server, arguments.clients, 1000 * number)
             firsts = [answer.first for answer in answers]

@@ -10,7 +10,6 @@ left out, and said so. Run this alone on the machine. Work is named ``decode N``
 
 import argparse
 import json
-import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 import torch
 from records import Record, append
 from runner import Runner, prompt
+from server import peer_environment
 
 from astrai_engine.loading import resolve_source
 from astrai_kernels import set_num_threads
@@ -56,8 +56,7 @@ def llama(folder: Path, model: str, threads: int) -> Measure:
             "-b", "2048", "-ub", "512", "-npp", str(num_prompt), "-npl", str(streams),
             "-ntg", "1" if kind == "prefill" else str(NUM_NEW), "--output-format", "jsonl",
         ]  # fmt: skip
-        environment = os.environ | {"LD_LIBRARY_PATH": str(folder)}
-        environment.pop("OMP_NUM_THREADS", None)
+        environment = peer_environment(folder)
         output = subprocess.run(
             command, env=environment, capture_output=True, text=True, check=True
         )

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,13 +75,19 @@ class Server:
         return int(fields["RssAnon"].split()[0]) * 1024
 
 
+def peer_environment(folder: Path) -> dict[str, str]:
+    """The environment for a peer in a folder: what we tell OpenMP is not for its threads."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
+    return kept | {"LD_LIBRARY_PATH": str(folder)}
+
+
 @contextmanager
-def running(command: Sequence[str], port: int, **environment: str) -> Iterator[Server]:
-    """Run a server, given its command and port, until the block ends."""
+def running(command: Sequence[str], port: int, environment: Mapping[str, str]) -> Iterator[Server]:
+    """Run a server, given its command, port and environment, until the block ends."""
     start = time.perf_counter()
     process = subprocess.Popen(
         command,
-        env=os.environ | environment,
+        env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

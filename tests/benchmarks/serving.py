@@ -4,6 +4,7 @@
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -39,7 +40,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for number in range(arguments.rounds):
         seconds, imported = import_torch()
-        with running(astrai(PORT), PORT, ASTRAI_N_TOKENS="8192") as server:
+        with running(astrai(PORT), PORT, os.environ | {"ASTRAI_N_TOKENS": "8192"}) as server:
             prefix = f"Chapter {number}. " + "Then the old clock struck again. " * 285
             cold = server.ask(prefix + f"It was {time.time_ns() % 100}", 1)
             warm = server.ask(prefix + "It was late", 1)
