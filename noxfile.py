@@ -141,8 +141,21 @@ def mutants(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Benchmarks of the engine on the embedded model; quiet machines only."""
-    sync(session, "--package", "astrai-engine", "--group", "test")
+    """Build docs/performance.md, alone on the machine; peers: ``-- --llama DIR --peer Q4_0=FILE``.
+
+    Results add up in performance.jsonl, so that a long run can be made of short ones.
+    """
+    sync(session, "--all-packages", "--group", "e2e")
+    session.install("matplotlib>=3.9")
+    folder = "tests/benchmarks"
+    results = ["--results", "performance.jsonl"]
+    environment = {"OMP_WAIT_POLICY": "PASSIVE"}
+    peers = session.posargs
+    for script in ("model_speed", "http_load"):
+        session.run("python", f"{folder}/{script}.py", *results, *peers, env=environment)
+    for script in ("accuracy", "serving"):
+        session.run("python", f"{folder}/{script}.py", *results, env=environment)
+    session.run("python", f"{folder}/report.py", "performance.jsonl")
     for name in ("step_overhead", "stream_gap"):
         session.run("python", f"packages/astrai-engine/benchmarks/{name}.py")
 

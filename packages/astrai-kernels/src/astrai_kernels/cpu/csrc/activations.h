@@ -24,12 +24,16 @@ constexpr int kInt8Order[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 ASTRAI_INLINE void normalize(const float* x, const float* scale, int64_t size, float eps,
                              float* out) {
-  f32x8 squares = splat(0.f);
-  for (int64_t i = 0; i + kLanes <= size; i += kLanes) {
-    const f32x8 v = load(x + i);
-    squares = fma(v, v, squares);
-  }
-  float total = sum(squares);
+  // Four sums: one alone would wait for each addition before the next.
+  f32x8 squares[4] = {};
+  int64_t at = 0;
+  for (; at + 4 * kLanes <= size; at += 4 * kLanes)
+    for (int j = 0; j < 4; ++j) {
+      const f32x8 v = load(x + at + kLanes * j);
+      squares[j] = fma(v, v, squares[j]);
+    }
+  for (; at + kLanes <= size; at += kLanes) squares[0] = fma(load(x + at), load(x + at), squares[0]);
+  float total = sum((squares[0] + squares[1]) + (squares[2] + squares[3]));
   for (int64_t i = size & ~7LL; i < size; ++i) total += x[i] * x[i];
   const float factor = 1.f / std::sqrt(total / (float)size + eps);
   for (int64_t i = 0; i + kLanes <= size; i += kLanes)
@@ -53,10 +57,8 @@ ASTRAI_INLINE GroupScale quantize_group(const float* x, float limit, Keep&& keep
     total += rounded;
     keep(i, rounded);
   }
-  int32_t sum = 0;
-  for (int i = 0; i < kLanes; ++i) sum += total[i];
   const float scale = largest / limit;
-  return {scale, scale * (float)sum};
+  return {scale, scale * (float)sum(total)};
 }
 
 ASTRAI_INLINE void quantize_int16(const float* x, int64_t size, int16_t* out, GroupScale* scales) {

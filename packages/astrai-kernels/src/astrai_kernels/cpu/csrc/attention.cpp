@@ -94,8 +94,16 @@ void Work::add_decode(const Attention& call, int64_t row, int64_t token) {
   Splits keys = {0, call.lengths[row]};
   if (call.window > 0) keys.first = std::max<int64_t>(0, keys.end - call.window);
   Item item = {row, 0, 1, false, token, keys.first, keys.end, keys.end, -1};
-  if (keys.count() > 1) return add_parts(call, item, keys);
-  for (; item.kv_head < call.kv_heads; ++item.kv_head) items.push_back(item);
+  const int64_t parts = keys.count();
+  if (parts == 1) return items.push_back(item);
+  const int64_t group = call.heads / call.kv_heads;
+  splits.push_back({token, num_partials, group, call.heads, parts});
+  for (int64_t part = 0; part < parts; ++part, num_partials += call.heads) {
+    item.first_key = keys.first_of(part);
+    item.end_key = keys.end_of(part);
+    item.partial = num_partials;
+    items.push_back(item);
+  }
 }
 
 // An item for each K/V head and each split of the keys.

@@ -42,7 +42,7 @@ void attend(const Attention& call);
 // Keys are read in blocks that begin at multiples of this position, and a long context is split at
 // multiples of kSplitKeys: the same for a request whatever runs beside it.
 constexpr int kBlockKeys = 64;
-constexpr int kSplitKeys = 512;
+constexpr int kSplitKeys = 256;
 
 // Query tokens of one piece of prefill work.
 constexpr int kBlockQueries = 32;
@@ -53,10 +53,10 @@ struct AttentionScratch {
   std::vector<float> partial;  // results of parts, partial_size elements each
 };
 
-// A part of a request's work for one K/V head. Query rows of the group share each key read.
+// A part of a request's work: prefill for one K/V head, or one query token for all heads.
 struct Item {
-  int64_t row;  // in the batch
-  int32_t kv_head;
+  int64_t row;      // in the batch
+  int32_t kv_head;  // of prefill
   int32_t num_queries;
   bool is_prefill;             // of a row with several queries, if only one of them is here
   int64_t first_query;         // token of the step
@@ -92,9 +92,9 @@ struct Paged {
   int64_t key_stride, value_stride;
   const int32_t* slots;  // of each position
 
-  Paged(const Attention& call, const Item& item)
-      : keys((const T*)call.keys + item.kv_head * call.key_head_stride),
-        values((const T*)call.values + item.kv_head * call.value_head_stride),
+  Paged(const Attention& call, const Item& item, int64_t kv_head)
+      : keys((const T*)call.keys + kv_head * call.key_head_stride),
+        values((const T*)call.values + kv_head * call.value_head_stride),
         key_stride(call.key_stride),
         value_stride(call.value_stride),
         slots(call.table + call.table_rows[item.row] * call.table_stride) {}

@@ -141,7 +141,7 @@ void attend_split(const Attention& call, const Item& item, int64_t first_key, in
   std::fill(m.weighted, m.weighted + padded * head_dim, 0.f);
   std::fill(m.maxima, m.maxima + padded, kLowest);
   std::fill(m.sums, m.sums + padded, 0.f);
-  const Paged<T> cache(call, item);
+  const Paged<T> cache(call, item, item.kv_head);
   const int64_t first_seen = item.last_end - item.num_queries + 1;  // keys the first query sees
   for (int64_t first = first_key / kBlockKeys * kBlockKeys; first < end_key; first += kBlockKeys) {
     const int lead = (int)(std::max(first, first_key) - first);

@@ -75,6 +75,19 @@ ASTRAI_INLINE float sum(f32x8 v) {
 #endif
 }
 
+ASTRAI_INLINE int32_t sum(i32x8 v) {
+#if ASTRAI_AVX2
+  __m128i four = _mm_add_epi32(_mm256_castsi256_si128((__m256i)v),
+                               _mm256_extracti128_si256((__m256i)v, 1));
+  four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+#else
+  int32_t total = 0;
+  for (int i = 0; i < kLanes; ++i) total += v[i];
+  return total;
+#endif
+}
+
 ASTRAI_INLINE float max(f32x8 v) {
 #if ASTRAI_AVX2
   __m128 four = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));

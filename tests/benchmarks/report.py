@@ -1,0 +1,210 @@
+"""Build ``docs/performance.md`` and its plots from what the benchmarks found.
+
+``python tests/benchmarks/report.py performance.jsonl``; needs matplotlib.
+"""
+
+import argparse
+import os
+import platform
+import statistics
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from records import Record, read
+
+ROOT = Path(__file__).parents[2]
+NOTES = Path(__file__).with_name("notes.md")
+PEERS = {"Q4_1": "llama.cpp Q4_1", "Q4_0": "llama.cpp Q4_0"}
+
+# What each ratio should be, against Q4_1 and Q4_0.
+TARGETS = {
+    "decode 1": (1.6, 1.3),
+    "decode 8": (2.4, 1.5),
+    "decode 16": (2.4, 1.5),
+    "decode 32": (2.4, 1.5),
+    "prefill 512": (2.8, 1.6),
+    "prefill 4096": (2.8, 1.6),
+    "context 2048": (2.5, 2.0),
+    "http 16": (2.5, 1.4),
+}
+WORK = {
+    "decode": "decode, {} streams",
+    "prefill": "prefill, {} tokens",
+    "context": "decode, 1 stream at {} tokens",
+    "http": "HTTP, {} clients, 128 in, 128 out",
+}
+FACTS = {
+    "ready beyond torch": "ready after the start, beyond torch's own import",
+    "first token, cold": "time to first token, 2,000-token prompt, cold",
+    "first token, cached": "the same with its prefix cached",
+    "memory beyond torch": "memory while serving 8,192 slots, beyond `import torch`",
+}
+ACCURACY = {"mean KL": "mean KL divergence", "greedy agreement": "same likeliest token"}
+
+
+class Results:
+    """Measurements, by what did what.
+
+    Args:
+        records: of any number of rounds.
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._values: dict[tuple[str, str], list[float]] = {}
+        self._units: dict[str, str] = {}
+        for record in records:
+            self._values.setdefault((record.system, record.work), []).append(record.value)
+            self._units[record.work] = record.unit
+
+    def median(self, system: str, work: str) -> float | None:
+        """The median of all rounds; None where there were none."""
+        values = self._values.get((system, work))
+        return None if values is None else statistics.median(values)
+
+    def cell(self, system: str, work: str) -> str:
+        """Median, lowest and highest as text."""
+        values = self._values.get((system, work))
+        if values is None:
+            return "not measured"
+        return f"{statistics.median(values):.0f} ({min(values):.0f} to {max(values):.0f})"
+
+    def fact(self, system: str, work: str) -> str:
+        """A median with its unit as text."""
+        value = self.median(system, work)
+        return "not measured" if value is None else f"{value:.4g} {self._units[work]}"
+
+    def works(self, kind: str) -> list[int]:
+        """The sizes that were measured of a kind of work."""
+        sizes = {int(work.split()[1]) for _, work in self._values if work.split()[0] == kind}
+        return sorted(sizes)
+
+    def rounds(self, work: str) -> int:
+        """How often we measured ourselves."""
+        return len(self._values.get(("astrai", work), ()))
+
+
+def comparison(results: Results) -> list[str]:
+    """The table of ratios."""
+    lines = [
+        "| work, tokens/s | AstrAI | llama.cpp Q4_1 | ratio | target "
+        "| llama.cpp Q4_0 | ratio | target | rounds |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for work, targets in TARGETS.items():
+        kind, size = work.split()
+        cells = [WORK[kind].format(size), results.cell("astrai", work)]
+        for peer, target in zip(PEERS.values(), targets, strict=True):
+            cells.append(results.cell(peer, work))
+            cells += [_ratio(results, peer, work), f"{target}x"]
+        lines.append("| " + " | ".join([*cells, str(results.rounds(work))]) + " |")
+    return lines
+
+
+def others(results: Results) -> list[str]:
+    """The int8 mode and transformers."""
+    lines = ["| work, tokens/s | AstrAI | AstrAI, int8 activations | transformers, fp32 | ratio |"]
+    lines += ["|---|---|---|---|---|"]
+    for work in TARGETS:
+        kind, size = work.split()
+        if kind == "http":
+            continue
+        cells = [
+            WORK[kind].format(size),
+            *(results.cell(name, work) for name in ("astrai", "astrai int8", "transformers fp32")),
+            _ratio(results, "transformers fp32", work),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def facts(results: Results) -> list[str]:
+    """Latency, memory, start and accuracy."""
+    lines = ["| what | median |", "|---|---|"]
+    lines += [f"| {text} | {results.fact('astrai', work)} |" for work, text in FACTS.items()]
+    for work, text in ACCURACY.items():
+        for system, mode in (("astrai", "default"), ("astrai int8", "int8 activations")):
+            lines.append(f"| {text}, {mode} | {results.fact(system, work)} |")
+    for system in ("astrai", *PEERS.values()):
+        first = results.fact(system, "http 16 first token")
+        lines.append(f"| first token of 16 clients, {system} | {first} |")
+    return lines
+
+
+def machine() -> list[str]:
+    """What it ran on."""
+    listed = subprocess.run(["lscpu"], capture_output=True, text=True, check=True).stdout
+    fields = {
+        name.strip(): value.strip()
+        for name, _, value in (line.partition(":") for line in listed.splitlines())
+    }
+    wanted = ("Model name", "CPU(s)", "Thread(s) per core", "L2 cache", "L3 cache")
+    flags = [flag for flag in ("avx2", "fma", "avx512f", "avx512_vnni", "amx_tile")
+             if flag in fields.get("Flags", "").split()]  # fmt: skip
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return [
+        *(f"- {name}: {fields.get(name, 'unknown')}" for name in wanted),
+        f"- vector instructions: {', '.join(flags) or 'none'}",
+        f"- memory: {memory:.0f} GiB",
+        f"- {platform.system()} {platform.release()}, Python {platform.python_version()}",
+    ]
+
+
+def plot(results: Results, folder: Path) -> None:
+    """Throughput by streams, and time to first token, as SVG."""
+    from matplotlib import pyplot as plt  # noqa: PLC0415 - only for the plots
+
+    plt.rcParams["svg.hashsalt"] = "astrai"
+    folder.mkdir(parents=True, exist_ok=True)
+    systems = ("astrai", "astrai int8", *PEERS.values(), "transformers fp32")
+    figure, axes = plt.subplots(figsize=(7, 4))
+    for system in systems:
+        points = [
+            (size, results.median(system, f"decode {size}")) for size in results.works("decode")
+        ]
+        known = [(size, value) for size, value in points if value is not None]
+        if known:
+            axes.plot(*zip(*known, strict=True), marker="o", label=system)
+    axes.set(xlabel="streams", ylabel="tokens/s", ylim=(0, None), title="Decoding")
+    axes.legend()
+    figure.savefig(folder / "decoding.svg", metadata={"Date": None})
+    figure, axes = plt.subplots(figsize=(7, 3))
+    works = {"median": "http 16 first token", "last": "http 16 last first token"}
+    bars = [(f"{system}, {name}", results.median(system, work))
+            for system in ("astrai", *PEERS.values()) for name, work in works.items()]  # fmt: skip
+    known_bars = [(name, value) for name, value in bars if value is not None]
+    axes.barh([name for name, _ in known_bars], [value for _, value in known_bars])
+    axes.invert_yaxis()
+    axes.set(xlabel="seconds to the first token, of 16 clients at once")
+    figure.tight_layout()
+    figure.savefig(folder / "first-token.svg", metadata={"Date": None})
+
+
+def _ratio(results: Results, peer: str, work: str) -> str:
+    own, other = results.median("astrai", work), results.median(peer, work)
+    return "" if own is None or other is None else f"{own / other:.2f}x"
+
+
+def main() -> None:
+    """Write the document."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs")
+    arguments = parser.parse_args()
+    results = Results(read(arguments.results))
+    plot(results, arguments.docs / "assets")
+    before, after = NOTES.read_text(encoding="utf-8").split("<!-- results -->\n")
+    lines = [
+        *comparison(results), "",
+        "![tokens per second by streams](assets/decoding.svg)", "",
+        "![seconds to the first token](assets/first-token.svg)", "",
+        "## The int8 mode and transformers", "", *others(results), "",
+        "## Latency, memory, accuracy", "", *facts(results), "",
+        "## The machine", "", *machine(), "",
+    ]  # fmt: skip
+    document = before + "\n".join(lines) + after
+    (arguments.docs / "performance.md").write_text(document, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
