@@ -52,6 +52,13 @@ def test_nothing_is_guessed_where_tokens_cost_as_much_as_steps():
     assert draft(linear(0.0, 1.0), make(chance=0.99)) == [[]]
 
 
+def test_texts_are_not_even_read_where_no_guess_could_pay():
+    sequence = make()
+    assert draft(linear(0.0, 1.0), sequence) == [[]]
+    assert sequence.lookup is None
+    assert draft(FREE, sequence) != [[]]  # read as soon as there is room again
+
+
 def test_a_guess_is_worth_less_the_more_sequences_share_the_step():
     cost = linear(5.5, 1.5)
     few, many = (draft(cost, make(chance=0.6), num_tokens=n)[0] for n in (1, 32))

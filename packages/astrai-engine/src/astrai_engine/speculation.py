@@ -104,6 +104,8 @@ class Speculation:
             One draft for each sequence, empty where none is worth its cost.
         """
         drafts: list[list[int]] = [[] for _ in sequences]
+        if not self._cost.is_worth(1.0, num_tokens, num_tokens):
+            return drafts  # so large a step has no room even for what is certain
         candidates = self._candidates(sequences, num_tokens)
         if len(candidates) < num_tokens:
             budget = int(min(budget, self._cost.num_fitting(num_tokens, _MAX_STRETCH)))
