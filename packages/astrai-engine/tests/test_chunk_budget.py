@@ -28,6 +28,12 @@ def test_slower_decoding_leaves_room_for_larger_chunks():
     assert max(settle(fast, 0.02, 0.001)) < max(settle(slow, 0.2, 0.001))
 
 
+def test_fast_streams_leave_prompts_the_time_that_nobody_notices():
+    budget = ChunkBudget(1000)
+    budget.observe(1, 0, 0.004)
+    assert max(settle(budget, 0.004, 0.001)) == 36
+
+
 def test_bad_news_counts_at_once():
     """Small chunks may cost more a token than the large ones that the engine warmed up with."""
     budget = ChunkBudget(1000, max_stretch=2.0)

@@ -1,12 +1,14 @@
 """How much of a prompt may join a step in which streams decode.
 
 A chunk makes every stream's next token late, so it is sized by time: a mixed step may take
-``max_stretch`` times as long as a step that only decodes.
+``max_stretch`` times as long as a step that only decodes, or as long as nobody notices.
 """
 
 _DOWN, _UP = 0.2, 0.5
 _FIRST_TOKENS = 8
 _MIXED_STEPS = 16
+_UNNOTICED_SECONDS = 0.04
+"""25 tokens a second read as a steady stream; a few fast ones need not hold all prompts up."""
 
 
 class ChunkBudget:
@@ -39,7 +41,8 @@ class ChunkBudget:
             return 0
         wanted = _FIRST_TOKENS
         if self._seconds_per_decode is not None and self._seconds_per_token is not None:
-            spare = (self._max_stretch - 1.0) * self._seconds_per_decode
+            longest = max(self._max_stretch * self._seconds_per_decode, _UNNOTICED_SECONDS)
+            spare = longest - self._seconds_per_decode
             wanted = min(2 * self._last_tokens, int(spare / self._seconds_per_token))
         return min(max(wanted, self._min_tokens), self._max_tokens)
 
