@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from astrai_engine.events import FinishReason as FinishReason
     from astrai_engine.events import TokenDelta as TokenDelta
     from astrai_engine.events import Usage as Usage
+    from astrai_engine.grammar import Grammar as Grammar
     from astrai_engine.loop import InferenceScheduler as InferenceScheduler
     from astrai_engine.request import GenerationRequest as GenerationRequest
     from astrai_engine.result import GenerateResult as GenerateResult
@@ -33,6 +34,7 @@ _HOMES = {
     "Finished": "events",
     "GenerateResult": "result",
     "GenerationRequest": "request",
+    "Grammar": "grammar",
     "InferenceEngine": "engine",
     "InferenceScheduler": "loop",
     "InferenceWorkspace": "workspace",
