@@ -102,12 +102,6 @@ void gather(const Paged<T>& cache, int64_t first, int lead, int count, int64_t h
   }
 }
 
-// Sets the scores of keys that are not seen.
-void hide(float* scores, int begin, int end, float value) {
-  std::fill(scores, scores + begin, value);
-  std::fill(scores + end, scores + kBlockKeys, value);
-}
-
 // Softmax of one query row over the block's keys [begin, end), which it sees.
 void soften(int64_t row, int begin, int end, int64_t head_dim, Matrices& m) {
   float* s = m.scores + row * kBlockKeys;
@@ -115,25 +109,21 @@ void soften(int64_t row, int begin, int end, int64_t head_dim, Matrices& m) {
     std::fill(s, s + kBlockKeys, 0.f);
     return;
   }
-  const bool is_whole = begin == 0 && end == kBlockKeys;
-  if (!is_whole) hide(s, begin, end, kLowest);
-  f32x8 largest[2] = {load(s), load(s + kLanes)};
-#pragma GCC unroll 8
-  for (int i = 2 * kLanes; i < kBlockKeys; i += 2 * kLanes)
-    for (int j = 0; j < 2; ++j) largest[j] = max(largest[j], load(s + i + kLanes * j));
-  const float maximum = std::max(m.maxima[row], max(max(largest[0], largest[1])));
-  // Past the first blocks the maximum seldom grows: then there is nothing to scale.
-  const float decay = maximum == m.maxima[row] ? 1.f : std::exp(m.maxima[row] - maximum);
-  f32x8 totals[2] = {};
-#pragma GCC unroll 8
+  std::fill(s, s + begin, kLowest);
+  std::fill(s + end, s + kBlockKeys, kLowest);
+  f32x8 largest = splat(kLowest);
+  for (int i = 0; i < kBlockKeys; i += kLanes) largest = max(largest, load(s + i));
+  const float maximum = std::max(m.maxima[row], max(largest));
+  const float decay = std::exp(m.maxima[row] - maximum);
+  f32x8 total = splat(0.f);
   for (int i = 0; i < kBlockKeys; i += kLanes) {
     const f32x8 e = exp(load(s + i) - splat(maximum));
     store(s + i, e);
-    totals[i / kLanes % 2] += e;
+    total += e;
   }
-  const f32x8 total = totals[0] + totals[1];
   // Hidden keys are e^-87 rather than nothing only in the rounding: make them nothing.
-  if (!is_whole) hide(s, begin, end, 0.f);
+  std::fill(s, s + begin, 0.f);
+  std::fill(s + end, s + kBlockKeys, 0.f);
   m.sums[row] = m.sums[row] * decay + sum(total);
   m.maxima[row] = maximum;
   if (decay == 1.f) return;
