@@ -146,7 +146,7 @@ def bench(session: nox.Session) -> None:
     Results add up in performance.jsonl, so that a long run can be made of short ones.
     """
     sync(session, "--all-packages", "--group", "e2e")
-    session.install("matplotlib>=3.9")
+    session.install("matplotlib>=3.9", "accelerate>=1.2")
     folder = "tests/benchmarks"
     results = ["--results", "performance.jsonl"]
     environment = {"OMP_WAIT_POLICY": "PASSIVE"}

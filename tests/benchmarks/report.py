@@ -29,7 +29,7 @@ TARGETS = {
     "http 16": (2.5, 1.4),
 }
 WORK = {
-    "decode": "decode, {} streams",
+    "decode": "decode, streams: {}",
     "prefill": "prefill, {} tokens",
     "context": "decode, 1 stream at {} tokens",
     "http": "HTTP, {} clients, 128 in, 128 out",
@@ -146,7 +146,7 @@ def machine() -> list[str]:
         *(f"- {name}: {fields.get(name, 'unknown')}" for name in wanted),
         f"- vector instructions: {', '.join(flags) or 'none'}",
         f"- memory: {memory:.0f} GiB",
-        f"- {platform.system()} {platform.release()}, Python {platform.python_version()}",
+        f"- {platform.system()}, Python {platform.python_version()}",
     ]
 
 
@@ -200,7 +200,7 @@ def main() -> None:
         "![seconds to the first token](assets/first-token.svg)", "",
         "## The int8 mode and transformers", "", *others(results), "",
         "## Latency, memory, accuracy", "", *facts(results), "",
-        "## The machine", "", *machine(), "",
+        "## The machine", "", *machine(), "", "",
     ]  # fmt: skip
     document = before + "\n".join(lines) + after
     (arguments.docs / "performance.md").write_text(document, encoding="utf-8")
