@@ -4,6 +4,7 @@ from itertools import takewhile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from astrai_engine.chunk_budget import ChunkBudget
 from astrai_engine.request import GenerationRequest
 from astrai_engine.scheduler import ScheduledSequence, Scheduler
 from astrai_engine.sequence import AGEING_SECONDS, Sequence
@@ -285,6 +286,18 @@ def test_guesses_get_what_the_budget_leaves():
     ran = drafts(scheduler)
     assert sum(map(len, ran.values())) == 16 - 12
     assert ran["c"] == []
+
+
+def test_nothing_is_guessed_while_prompts_run_or_wait_for_their_share_of_time():
+    """Steps with guesses teach nothing of time, and the budget waits for one that does."""
+    scheduler = make_scheduler(speculates=True, max_batch_size=3, max_step_tokens=8)
+    scheduler.chunk_budget = ChunkBudget(8)
+    decoding(scheduler, "a", "b")
+    assert any(drafts(scheduler).values())
+    scheduler.add(make_sequence("c", range(50, 60), arrival=9))
+    assert drafts(scheduler) == {"a": [], "b": [], "c": []}  # six tokens of ten run
+    scheduler.add(make_sequence("d", range(70, 80), arrival=10))
+    assert drafts(scheduler) == {"a": [], "b": [], "c": []}
 
 
 def test_guesses_take_no_page_that_a_running_sequence_may_need():

@@ -173,13 +173,13 @@ class TokenMasks:
         self._executor: LLExecutor | None = None
 
     def start(self, constraints: Sequence[Constraint | None]) -> "Future[Tensor] | None":
-        """Begin to compute which tokens may come next; None when no row is constrained.
+        """Begin to compute which tokens may not come next; None when no row is constrained.
 
         Args:
             constraints: one for each row.
 
         Returns:
-            Booleans ``[rows, vocab]``, True where a token may come.
+            Booleans ``[rows, vocab]``, True where a token may not come.
         """
         if not any(constraints):
             return None
@@ -200,7 +200,7 @@ class TokenMasks:
         for row, constraint in enumerate(constraints):
             if constraint is not None:
                 constraint.keep_to_budget(allowed[row])
-        return torch.from_numpy(allowed)
+        return torch.from_numpy(np.logical_not(allowed, out=allowed))
 
 
 def _explain(grammar: Grammar, error: str) -> str:

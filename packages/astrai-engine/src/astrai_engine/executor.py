@@ -113,8 +113,8 @@ class ModelExecutor:
         stopwatch.lap("forward")
         num_sampling = len(step.sampling)
         _score(step.scored, logits[num_sampling:])
-        allowed = masks.result() if masks is not None else None
-        tokens = iter(self._sampler.sample(logits[:num_sampling], step.sampling, allowed))
+        forbidden = masks.result() if masks is not None else None
+        tokens = iter(self._sampler.sample(logits[:num_sampling], step.sampling, forbidden))
         stopwatch.lap("sample")
         return {
             item.sequence.task_id: confirmed(item.draft, list(islice(tokens, 1 + len(item.draft))))

@@ -154,7 +154,9 @@ class Scheduler:
         batch = self._continue_running(budget)
         if self.num_preemptions == preemptions:
             self._admit_waiting(batch, budget - sum(item.num_tokens for item in batch))
-        return batch if self.speculation is None else self._add_drafts(batch, self.speculation)
+        if self.speculation is None or (self.chunk_budget is not None and self._has_prompts(batch)):
+            return batch
+        return self._add_drafts(batch, self.speculation)
 
     def commit(self, item: ScheduledSequence, num_right: int = 0) -> None:
         """Note that the K/V of ``item`` exist: full pages enter the prefix cache.
@@ -231,18 +233,27 @@ class Scheduler:
             batch.append(self._scheduled(sequence, num_tokens))
             budget -= num_tokens
 
+    def _has_prompts(self, batch: list[ScheduledSequence]) -> bool:
+        """Whether prompts run or wait: guesses would blur what the chunk budget learns."""
+        return (
+            bool(self.waiting)
+            or len(batch) < len(self.running)
+            or any(not (item.is_decode and item.samples) for item in batch)
+        )
+
     def _add_drafts(
         self, batch: list[ScheduledSequence], speculation: Speculation
     ) -> list[ScheduledSequence]:
         """Fill the step with guesses, as far as they are worth it and take nothing from others."""
         decoding = [item.sequence for item in batch if item.is_decode]
         num_tokens = sum(item.num_tokens for item in batch)
-        drafts = iter(
-            speculation.draft(
-                decoding, num_tokens=num_tokens, budget=self.max_step_tokens - num_tokens
-            )
+        drafts = speculation.draft(
+            decoding, num_tokens=num_tokens, budget=self.max_step_tokens - num_tokens
         )
-        return [self._with_draft(item, next(drafts)) if item.is_decode else item for item in batch]
+        if not any(drafts):
+            return batch
+        rest = iter(drafts)
+        return [self._with_draft(item, next(rest)) if item.is_decode else item for item in batch]
 
     def _with_draft(self, item: ScheduledSequence, draft: list[int]) -> ScheduledSequence:
         sequence = item.sequence

@@ -46,15 +46,15 @@ class Sampler:
         self._eos_token_ids = eos_token_ids
 
     def sample(
-        self, logits: Tensor, sequences: Rows[Sequence], allowed: Tensor | None = None
+        self, logits: Tensor, sequences: Rows[Sequence], forbidden: Tensor | None = None
     ) -> list[SampledToken]:
         """Choose a token per row.
 
         Args:
             logits: ``[rows, vocab]`` float32, owned by the caller and changed in place.
             sequences: whose rows these are.
-            allowed: booleans ``[rows, vocab]``: the tokens that grammars let through; None if
-                there are no grammars.
+            forbidden: booleans ``[rows, vocab]``: the tokens that grammars do not let through;
+                None if there are no grammars.
 
         Returns:
             One outcome per row. A row whose logits hold NaN, or nothing but minus infinity, has
@@ -70,8 +70,8 @@ class Sampler:
         raw = RawDistribution(logits, asked) if asked else None
         for row, sequence in enumerate(sequences):
             self._change_logits(logits, row, sequence)
-        if allowed is not None:
-            logits.masked_fill_(~allowed.to(logits.device), -torch.inf)
+        if forbidden is not None:
+            logits.masked_fill_(forbidden.to(logits.device), -torch.inf)
         best_values, token_ids = _choose(logits, list(sequences))
         return [
             _outcome(row, token_ids[row], best_values[row], raw) for row in range(len(sequences))

@@ -69,6 +69,22 @@ void sort_first(std::vector<Entry>& entries, int64_t k) {
     std::partial_sort(entries.begin(), entries.begin() + k, entries.end(), comes_before);
 }
 
+// The entries of a row that may be among its k largest. Minus infinity is what a mask leaves of
+// most of a vocabulary: no more of it is taken than k asks for.
+std::vector<Entry> candidates(const float* row, int64_t columns, int64_t k,
+                              const std::vector<Entry>& maxima, float bound) {
+  std::vector<Entry> found;
+  for (const Entry& of : maxima) {
+    if (of.value < bound || of.value == -INFINITY) continue;
+    const int64_t end = std::min(columns, (of.column + 1) * kBlock);
+    for (int64_t column = of.column * kBlock; column < end; ++column)
+      if (!(row[column] < bound) && row[column] != -INFINITY) found.push_back({row[column], column});
+  }
+  for (int64_t column = 0; (int64_t)found.size() < k && column < columns; ++column)
+    if (row[column] == -INFINITY) found.push_back({row[column], column});
+  return found;
+}
+
 void find(const float* row, int64_t columns, int64_t k, float* values, int64_t* ids) {
   std::vector<Entry> maxima = block_maxima(row, columns);
   float bound = -INFINITY;
@@ -76,13 +92,7 @@ void find(const float* row, int64_t columns, int64_t k, float* values, int64_t* 
     sort_first(maxima, k);
     bound = maxima[(size_t)k - 1].value;
   }
-  std::vector<Entry> found;
-  for (const Entry& of : maxima) {
-    if (of.value < bound) continue;
-    const int64_t end = std::min(columns, (of.column + 1) * kBlock);
-    for (int64_t column = of.column * kBlock; column < end; ++column)
-      if (!(row[column] < bound)) found.push_back({row[column], column});
-  }
+  std::vector<Entry> found = candidates(row, columns, k, maxima, bound);
   sort_first(found, k);
   for (int64_t i = 0; i < k; ++i) {
     values[i] = found[(size_t)i].value;
