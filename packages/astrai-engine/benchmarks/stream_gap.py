@@ -20,13 +20,17 @@ LEAD_TOKENS = 150
 
 
 class Stream:
-    """Reads one request and notes when each piece of text came."""
+    """Reads one request and notes when each piece of text came, and of how many tokens it is.
+
+    A token whose text is not final yet, such as part of a character, comes with a later one.
+    """
 
     def __init__(self, engine: InferenceEngine, number: int) -> None:
         request = GenerationRequest(
             prompt=f"A tale of number {number}:", temperature=0.0, ignore_eos=True
         )
         self.times: list[float] = []
+        self.num_tokens: list[int] = []
         self.handle = engine.submit(request)
         self._thread = threading.Thread(target=self._read)
         self._thread.start()
@@ -35,6 +39,7 @@ class Stream:
         for event in self.handle:
             if isinstance(event, TokenDelta):
                 self.times.append(time.perf_counter())
+                self.num_tokens.append(len(event.token_ids))
 
     def stop(self) -> None:
         self.handle.abort()
@@ -63,9 +68,11 @@ def measure(max_step_tokens: int | None, num_prompt_tokens: int):
         for stream in streams:
             stream.stop()
     gaps = [
-        (after - started, after - before)
+        (after - started, (after - before) / num_tokens)
         for stream in streams
-        for before, after in zip(stream.times[2:], stream.times[3:], strict=False)
+        for before, after, num_tokens in zip(
+            stream.times[2:], stream.times[3:], stream.num_tokens[3:], strict=False
+        )
     ]
     return gaps, ended - started
 
