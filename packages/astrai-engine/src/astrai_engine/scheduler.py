@@ -154,7 +154,9 @@ class Scheduler:
         batch = self._continue_running(budget)
         if self.num_preemptions == preemptions:
             self._admit_waiting(batch, budget - sum(item.num_tokens for item in batch))
-        if self.speculation is None or (self.chunk_budget is not None and self._has_prompts(batch)):
+        if self.speculation is None or not self.speculation.has_room(len(batch)):
+            return batch
+        if self.chunk_budget is not None and self._has_prompts(batch):
             return batch
         return self._add_drafts(batch, self.speculation)
 

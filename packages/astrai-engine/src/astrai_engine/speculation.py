@@ -90,6 +90,10 @@ class Speculation:
     def __init__(self, cost: StepCost) -> None:
         self._cost = cost
 
+    def has_room(self, num_tokens: int) -> bool:
+        """Whether a step of so many tokens, or more, is the better for one that is certain."""
+        return self._cost.is_worth(1.0, num_tokens, num_tokens)
+
     def draft(self, sequences: Batch[Sequence], *, num_tokens: int, budget: int) -> list[list[int]]:
         """Choose the guesses to check.
 
@@ -104,8 +108,8 @@ class Speculation:
             One draft for each sequence, empty where none is worth its cost.
         """
         drafts: list[list[int]] = [[] for _ in sequences]
-        if not self._cost.is_worth(1.0, num_tokens, num_tokens):
-            return drafts  # so large a step has no room even for what is certain
+        if not self.has_room(num_tokens):
+            return drafts
         candidates = self._candidates(sequences, num_tokens)
         if len(candidates) < num_tokens:
             budget = int(min(budget, self._cost.num_fitting(num_tokens, _MAX_STRETCH)))
