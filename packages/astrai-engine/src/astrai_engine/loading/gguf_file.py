@@ -14,6 +14,8 @@ from astrai_engine.errors import ModelLoadError
 _PIECE_VALUES = 1 << 16
 """Values dequantised at a time: enough to hide numpy's calls, few enough to stay in cache."""
 
+_TEXTS = [GGUFValueType.ARRAY, GGUFValueType.STRING]
+
 
 class GGUFFile:
     """An open GGUF file, memory-mapped.
@@ -38,7 +40,11 @@ class GGUFFile:
     def get(self, key: str, default: Any = None) -> Any:
         """A metadata value: number, string, bool or list; ``default`` when absent."""
         field = self._reader.get_field(key)
-        return default if field is None else field.contents()
+        if field is None:
+            return default
+        if field.types == _TEXTS:  # what `contents` gives, in a third of the time
+            return [field.parts[i].tobytes().decode() for i in field.data]
+        return field.contents()
 
     @property
     def architecture(self) -> str:
@@ -111,18 +117,17 @@ class FastReader(GGUFReader):
         start = orig_offs + 12
         types = [GGUFValueType.ARRAY, GGUFValueType(item_type)]
         if item_type == GGUFValueType.STRING:
-            parts, end = self._strings(start, count)
+            parts, end = self._texts(start, count)
             return end - orig_offs, parts, list(range(count)), types
         values = np.frombuffer(self.data, self.gguf_scalar_to_np[types[1]], count, start)
         return start + values.nbytes - orig_offs, [values], [0], types
 
-    def _strings(self, offset: int, count: int) -> tuple[list[Any], int]:
-        data = np.asarray(self.data)
-        buffer = data.data
+    def _texts(self, offset: int, count: int) -> tuple[list[Any], int]:
+        buffer = self.data.data
         length_at = struct.Struct("=Q").unpack_from
         parts = []
         for _ in range(count):
-            (length,) = length_at(buffer, offset)
-            offset += 8 + length
-            parts.append(data[offset - length : offset])
+            start = offset + 8
+            offset = start + length_at(buffer, offset)[0]
+            parts.append(buffer[start:offset])
         return parts, offset

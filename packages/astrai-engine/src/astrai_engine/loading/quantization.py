@@ -23,50 +23,50 @@ ReadTensor = Callable[[str], torch.Tensor | None]
 _TARGETS = {"int8": BlockFormat.Q8_0, "int4": BlockFormat.Q4_1}
 
 
-@dataclass(frozen=True, slots=True)
 class BlockPacker:
     """Packs the blocks of a GGUF file as they are; declines what the kernels cannot read.
 
-    Attributes:
+    Args:
         file: the open file.
         config: its configuration.
         activation_bits: of what the weights are multiplied with, 8 or 16.
     """
 
-    file: GGUFFile
-    config: ModelConfig
-    activation_bits: int
+    def __init__(self, file: GGUFFile, config: ModelConfig, activation_bits: int) -> None:
+        self._file = file
+        self._config = config
+        self._activation_bits = activation_bits
+        self._names = {hf_name(name): name for name in file.tensors}
 
     def __call__(self, projection: Projection) -> PackedWeight | None:
         """See `astrai_engine.models.weights.Packer`."""
-        by_name = {hf_name(name): name for name in self.file.tensors}
-        names = [by_name.get(f"{name}.weight") for name in projection.names]
-        biases = [by_name.get(f"{name}.bias") for name in projection.names]
+        names = [self._names.get(f"{name}.weight") for name in projection.names]
+        biases = [self._names.get(f"{name}.bias") for name in projection.names]
         shapes = [(rows, projection.columns) for rows in projection.rows]
-        if None in names or [self.file.shape(name) for name in names if name] != shapes:
+        if None in names or [self._file.shape(name) for name in names if name] != shapes:
             return None
         present = [name for name in names if name]
-        kinds = {self.file.kind(name) for name in present}
+        kinds = {self._file.kind(name) for name in present}
         source = BlockFormat.__members__.get(kinds.pop())
         if kinds or source is None or (projection.has_bias and None in biases):
             return None
-        blocks = np.concatenate([self._ordered(name, self.file.rows(name)) for name in present])
+        blocks = np.concatenate([self._ordered(name, self._file.rows(name)) for name in present])
         bias = None
         if projection.has_bias:
             bias = np.concatenate(
-                [self._ordered(name, self.file.read(name)) for name in biases if name]
+                [self._ordered(name, self._file.read(name)) for name in biases if name]
             )
         return pack_blocks(
             torch.from_numpy(blocks),
             source,
             bias=None if bias is None else torch.from_numpy(bias),
             paired=projection.is_gate_up,
-            activation_bits=self.activation_bits,
+            activation_bits=self._activation_bits,
         )
 
     def _ordered(self, name: str, values: np.ndarray) -> np.ndarray:
-        if is_permuted(self.file, name):
-            return half_split(values, self.config.head_dim)
+        if is_permuted(self._file, name):
+            return half_split(values, self._config.head_dim)
         return values
 
 
