@@ -35,7 +35,11 @@ def test_a_reader_skips_pings_and_ends_at_done(parse_sse):
 
 
 class TestTemplates:
-    @pytest.mark.parametrize("value", ["", 'naïve \u2028\x00"\\', 7, [1, {"a": None}], HOLE])
+    @pytest.mark.parametrize(
+        "value",
+        ["", 'naïve \u2028\x00"\\', 7, [1, {"a": None}], HOLE],
+        ids=["nothing", "odd text", "number", "list", "hole"],
+    )
     def test_filling_is_encoding(self, value):
         template = EventTemplate({"a": HOLE, "b": {"c": HOLE}}, "n")
         expected = encode_event({"a": value, "b": {"c": "x"}}, "n")
