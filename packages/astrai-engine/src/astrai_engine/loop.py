@@ -66,12 +66,14 @@ class InferenceScheduler:
         executor: StepExecutor,
         *,
         on_closed: Callable[[Generation], None] = lambda _: None,
+        on_stopped: Callable[[], None] = lambda: None,
     ) -> None:
         self.counters = EngineCounters()
         self.trace: StepTrace | None = None
         self._scheduler = scheduler
         self._executor = executor
         self._on_closed = on_closed
+        self._on_stopped = on_stopped
         self._generations: dict[str, Generation] = {}
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._outbox = Outbox()
@@ -133,6 +135,7 @@ class InferenceScheduler:
             while not self._stopping:
                 self._drain_inbox()
                 self._step()
+            self._on_stopped()
             error = EngineUnavailableError("The engine is shut down.")
         except Exception:
             logger.exception("The engine loop is lost; restart the process.")

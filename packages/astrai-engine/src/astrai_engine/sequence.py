@@ -14,6 +14,17 @@ So a request of lower priority gives way to newer ones, but only for so long: no
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Unshared:
+    """A salt that only one sequence of one engine has; a disk tier keeps nothing under it.
+
+    Attributes:
+        task_id: of the sequence.
+    """
+
+    task_id: str
+
+
 @dataclass(eq=False, slots=True)
 class Sequence:
     """The unit of scheduling: the prompt and the output of one choice.
@@ -74,7 +85,7 @@ class Sequence:
     @property
     def cache_salt(self) -> Hashable:
         """Only sequences with equal salts share pages; one that scores its prompt shares none."""
-        return ("unshared", self.task_id) if self.scores_prompt else self.request.cache_salt
+        return Unshared(self.task_id) if self.scores_prompt else self.request.cache_salt
 
     @property
     def is_admitted(self) -> bool:
