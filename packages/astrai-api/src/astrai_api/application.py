@@ -16,8 +16,10 @@ from astrai_api.errors import ApiError, ErrorBoundary, answer_exception
 from astrai_api.lifecycle import EngineHost, EngineLoader, load_engine
 from astrai_api.limits import LimitsMiddleware
 from astrai_api.logs import configure_logging
+from astrai_api.metrics import ServerMetrics
 from astrai_api.paths import PathMiddleware
 from astrai_api.request_id import RequestIdMiddleware
+from astrai_api.response_counter import ResponseCounter
 from astrai_api.served_models import ServedModels
 from astrai_api.serving import ServingState
 from astrai_api.settings import Settings, load_settings
@@ -49,16 +51,18 @@ def create_app(
         # OpenMP reads it when torch loads: idle threads must not spin while the server waits.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     host = EngineHost(settings, engine=engine, load=load)
+    metrics = ServerMetrics()
     app = FastAPI(
         title="AstrAI",
         lifespan=host.lifespan,
-        middleware=_middleware(settings),
+        middleware=_middleware(settings, metrics),
         redirect_slashes=False,
         exception_handlers=dict.fromkeys(
             (ApiError, AstraiError, HTTPException, RequestValidationError), answer_exception
         ),
     )
-    app.state.serving = ServingState(settings, ServedModels(settings.served_model_name), host)
+    models = ServedModels(settings.served_model_name)
+    app.state.serving = ServingState(settings, models, host, metrics)
     for router in ROUTERS:
         app.include_router(router)
     return app
@@ -73,9 +77,13 @@ def default_app() -> ASGIApp:
         return RefuseToStart(error)
 
 
-def _middleware(settings: Settings) -> list[Middleware]:
+def _middleware(settings: Settings, metrics: ServerMetrics) -> list[Middleware]:
     """From the outside in."""
-    stack = [Middleware(LifespanErrors), Middleware(RequestIdMiddleware)]
+    stack = [
+        Middleware(LifespanErrors),
+        Middleware(RequestIdMiddleware),
+        Middleware(ResponseCounter, metrics=metrics),
+    ]
     if settings.cors_origins:
         stack.append(
             Middleware(

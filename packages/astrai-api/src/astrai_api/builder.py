@@ -36,7 +36,7 @@ class RequestContext:
         models: the names the model is served by.
         cache_salt: the caller's share of the prefix cache; None is the common one.
         deadline: ``time.monotonic()`` value after which the request fails.
-        observe: told of every event of an answer, for the server's metrics.
+        observe: told of every event as it comes, for the server's metrics.
         tool_parser: the operator's name of the format of tool calls; None is the model's own.
     """
 

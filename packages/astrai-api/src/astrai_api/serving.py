@@ -1,7 +1,7 @@
 """What every route needs: the loaded engine, and what the HTTP request says besides its body."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends
@@ -24,7 +24,7 @@ class ServingState:
     settings: Settings
     models: ServedModels
     host: EngineHost
-    metrics: ServerMetrics = field(default_factory=ServerMetrics)
+    metrics: ServerMetrics
 
 
 @dataclass(frozen=True)

@@ -270,11 +270,13 @@ class InferenceScheduler:
             generation.sequence.index,
             ending.stop,
             generation.take_end_logprobs(),
+            generation.timing,
         )
         self._close(generation, ending.reason, event)
 
     def _fail(self, generation: Generation, error: AstraiError) -> None:
-        self._close(generation, FinishReason.ERROR, Failed(error, generation.sequence.index))
+        event = Failed(error, generation.sequence.index, generation.timing)
+        self._close(generation, FinishReason.ERROR, event)
 
     def _close(
         self, generation: Generation, reason: FinishReason, event: Finished | Failed
@@ -299,7 +301,8 @@ class InferenceScheduler:
         while not self._inbox.empty():
             self._inbox.get()()
         for generation in self._generations.values():
-            self._outbox.add(generation.sink, Failed(error, generation.sequence.index))
+            event = Failed(error, generation.sequence.index, generation.timing)
+            self._outbox.add(generation.sink, event)
             self._on_closed(generation)
         self._generations.clear()
         self._outbox.flush()

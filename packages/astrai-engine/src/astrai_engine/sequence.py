@@ -39,6 +39,8 @@ class Sequence:
         max_tokens: most tokens to generate, already clamped to the context.
         arrival: position in the order of arrival.
         submitted_at: ``time.monotonic()`` of the arrival.
+        started_at: the same of the first admission; None before it.
+        first_token_at: the same of the first generated token; None before it.
         seed: of the draw.
         backend: the attention backend the caller chose, opaque to scheduling; None is automatic.
         constraint: how far its text has come in the request's grammar, opaque to scheduling; None
@@ -64,6 +66,8 @@ class Sequence:
     arrival: int
     seed: int
     submitted_at: float = 0.0
+    started_at: float | None = None
+    first_token_at: float | None = None
     backend: Any = None
     constraint: Any = None
     lookup: PromptLookup | None = None
