@@ -46,6 +46,8 @@ VALUES = {
     "MAX_BODY_BYTES": ("1000", 1000),
     "SHUTDOWN_TIMEOUT": ("2.5", 2.5),
     "REQUEST_TIMEOUT": ("60", 60.0),
+    "TRACES": ("1", True),
+    "LOG_FORMAT": ("json", "json"),
 }
 
 NO_TIERS = {"HOST_CACHE_BYTES": "0", "DISK_CACHE_BYTES": "0"}

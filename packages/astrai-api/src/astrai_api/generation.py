@@ -157,7 +157,7 @@ class StreamedGeneration(_GenerationResponse):
                 raise
             error = to_api_error(failure)
             if error.code == "internal_error":
-                logger.exception("Request %s failed midway", self._handle.request_id)
+                logger.exception("Request %s failed midway", self._builder.context.request_id)
             return self._builder.format_stream_error(error)
 
     def _frames(self, event: AnswerEvent, choice: Choice) -> bytes:

@@ -89,6 +89,8 @@ class Settings(BaseSettings):
         max_body_bytes: largest request body.
         shutdown_timeout: seconds that running requests get to finish when the server stops.
         request_timeout: seconds a request may take; None is no limit.
+        traces: export OpenTelemetry traces; needs the extra ``otel``.
+        log_format: of the process's own messages, under ``uvicorn astrai_api:app``.
     """
 
     model_config = SettingsConfigDict(
@@ -123,6 +125,8 @@ class Settings(BaseSettings):
     max_body_bytes: Count = 32 * 2**20
     shutdown_timeout: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 30.0
     request_timeout: Seconds | None = None
+    traces: bool = False
+    log_format: Literal["text", "json"] = "text"
 
     def engine_config(self) -> EngineConfig:
         """The engine's part of the settings."""
