@@ -98,6 +98,13 @@ def load(session: nox.Session) -> None:
 
 
 @nox.session
+def dashboard(session: nox.Session) -> None:
+    """Every query of the Grafana dashboard against Prometheus (which has to be installed)."""
+    sync(session, "--all-packages", "--group", "e2e")
+    session.run("pytest", "-m", "dashboard", "-s", "tests/e2e/test_dashboard.py", *session.posargs)
+
+
+@nox.session
 def lmeval(session: nox.Session) -> None:
     """EleutherAI's lm-eval through the server, against its own model on the same weights."""
     sync(session, "--all-packages", "--group", "lmeval")

@@ -35,6 +35,8 @@ VALUES = {
     "N_TOKENS": ("4096", 4096),
     "MAX_STEP_TOKENS": ("256", 256),
     "PREFIX_CACHE": ("0", False),
+    "HOST_CACHE_BYTES": ("1000000", 1000000),
+    "DISK_CACHE_BYTES": ("2000000", 2000000),
     "MAX_QUEUE": ("9", 9),
     "SPECULATION": ("off", "off"),
     "KV_DTYPE": ("float16", "float16"),
@@ -44,7 +46,11 @@ VALUES = {
     "MAX_BODY_BYTES": ("1000", 1000),
     "SHUTDOWN_TIMEOUT": ("2.5", 2.5),
     "REQUEST_TIMEOUT": ("60", 60.0),
+    "TRACES": ("1", True),
+    "LOG_FORMAT": ("json", "json"),
 }
+
+NO_TIERS = {"HOST_CACHE_BYTES": "0", "DISK_CACHE_BYTES": "0"}
 
 
 @pytest.fixture
@@ -72,12 +78,13 @@ def test_every_field_is_covered():
 
 
 def test_engine_gets_its_part(environment):
-    given = environment(**{name: raw for name, (raw, _) in VALUES.items()})
-    config = given.engine_config()
-    for name, (_, value) in VALUES.items():
+    values = {**VALUES, "PREFIX_CACHE": ("1", True)}  # which the tiers need
+    config = environment(**{name: raw for name, (raw, _) in values.items()}).engine_config()
+    for name, (_, value) in values.items():
         if hasattr(config, name.lower()):
             assert getattr(config, name.lower()) == value
-    assert config.model == "some/model"
+    assert (config.model, config.disk_cache_bytes) == ("some/model", 2000000)
+    assert not environment(PREFIX_CACHE="0", **NO_TIERS).engine_config().prefix_cache
 
 
 def test_empty_is_unset(environment):

@@ -577,3 +577,19 @@ def test_a_grammar_goes_without_guesses(guessing):
     text = guessing.generate("ab" * 9, max_tokens=40, **GREEDY, grammar=Grammar.regex("(ab){30}"))
     assert text == "ab" * 20
     assert guessing.get_stats()["drafted_tokens"] == before
+
+
+def test_an_end_tells_when_each_phase_was(engine):
+    before = time.monotonic()
+    *_, finished = engine.submit(GenerationRequest(prompt="when", max_tokens=3, **GREEDY))
+    timing = finished.timing
+    phases = [timing.submitted_at, timing.started_at, timing.first_token_at, timing.ended_at]
+    assert before <= phases[0]
+    assert phases == sorted(phases)
+    assert phases[-1] <= time.monotonic()
+
+
+def test_a_request_that_never_ran_has_no_phases(engine):
+    request = GenerationRequest(prompt="never", deadline=time.monotonic() - 1)
+    (failed,) = engine.submit(request)
+    assert (failed.timing.started_at, failed.timing.first_token_at) == (None, None)

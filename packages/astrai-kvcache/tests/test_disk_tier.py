@@ -202,9 +202,29 @@ def test_a_full_disk_is_no_error(folder, monkeypatch, caplog, method):
 
     monkeypatch.setattr(type(folder), method, fail)
     tier.put(prefix(1), page(1))
-    assert "A page cannot be stored: No space left on device" in caplog.text
+    assert f"No more pages are stored in {folder}: No space left on device" in caplog.text
     assert prefix(1) not in tier
     assert (tier.num_bytes, list(folder.iterdir())) == (0, [])
+
+
+def test_after_a_full_disk_what_is_there_is_served_and_nothing_is_tried_again(
+    folder, monkeypatch, caplog
+):
+    tier = DiskTier(folder, 10_000)
+    tier.put(prefix(1), page(1))
+    assert tier.is_writable
+
+    def fail(*_):
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as context:
+        context.setattr(type(folder), "write_bytes", fail)
+        tier.put(prefix(2), page(2))
+    tier.put(prefix(3), page(3))
+    assert not tier.is_writable
+    assert len(caplog.records) == 1
+    assert equal(tier.get(prefix(1)), page(1))
+    assert prefix(3) not in tier
 
 
 def test_a_file_that_cannot_be_removed_is_no_error(folder, monkeypatch, caplog):

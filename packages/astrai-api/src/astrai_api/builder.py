@@ -36,7 +36,8 @@ class RequestContext:
         models: the names the model is served by.
         cache_salt: the caller's share of the prefix cache; None is the common one.
         deadline: ``time.monotonic()`` value after which the request fails.
-        observe: told of every event of an answer, for the server's metrics.
+        planned: told of the client's name of the model and of the generations that will run.
+        observe: told of every event as it comes, for the server's metrics.
         tool_parser: the operator's name of the format of tool calls; None is the model's own.
     """
 
@@ -44,6 +45,7 @@ class RequestContext:
     models: ServedModels = field(default_factory=ServedModels)
     cache_salt: str | None = None
     deadline: float | None = None
+    planned: Callable[[str, Sequence[GenerationRequest]], None] = lambda _model, _requests: None
     observe: Callable[[Event], None] = lambda _: None
     tool_parser: str | None = None
 

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
+from time import monotonic
 
 from astrai_api.fake_tokenizer import FakeTokenizer
 from astrai_api.gate import Gate, first_open
@@ -13,6 +14,7 @@ from astrai_engine.events import (
     Finished,
     FinishReason,
     PromptLogprobs,
+    Timing,
     TokenDelta,
     TokenLogprob,
     TopLogprob,
@@ -157,6 +159,8 @@ class _FakeChoice:
         self._num_prompt_tokens = handle.num_prompt_tokens
         self._cached_tokens = reply.cached_tokens
         self._index = index
+        self._started_at = monotonic()
+        self._first_token_at: float | None = None
         self._text = ""
         self._num_tokens = 0
 
@@ -169,6 +173,7 @@ class _FakeChoice:
                 yield self.end(FinishReason.LENGTH)
                 return
             self._num_tokens += 1
+            self._first_token_at = self._first_token_at or monotonic()
             word = match.group()[: max(0, cut - before - match.start())]
             self._text += word
             if word:
@@ -191,7 +196,8 @@ class _FakeChoice:
             else:
                 self._num_tokens += 1
                 logprobs = self._logprobs(b"")
-        return Finished(reason, self._usage(), self._index, stop, logprobs)
+        timing = Timing(self._started_at, self._started_at, self._first_token_at, monotonic())
+        return Finished(reason, self._usage(), self._index, stop, logprobs, timing)
 
     def _usage(self) -> Usage:
         return Usage(self._num_prompt_tokens, self._cached_tokens, self._num_tokens)

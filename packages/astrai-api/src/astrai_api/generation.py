@@ -113,8 +113,8 @@ class CollectedGeneration(_GenerationResponse):
 
     async def _respond(self, send: Send) -> None:
         async for event in self._handle:
-            self._choices.add(_accept(event))
             self._builder.context.observe(event)
+            self._choices.add(_accept(event))
         body = encode_json(self._builder.format_response(self._choices.complete()))
         self.headers["content-length"] = str(len(body))
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -144,20 +144,20 @@ class StreamedGeneration(_GenerationResponse):
         """Send everything but the end, which is returned."""
         try:
             async for event in self._handle:
+                self._builder.context.observe(event)
                 event = _accept(event)
                 choice = self._choices.add(event)
                 if self._is_open:
                     await self._write(send, self._frames(event, choice))
                 else:
                     await self._open(send, partial(self._frames, event, choice), event.usage)
-                self._builder.context.observe(event)
             return self._builder.format_stream_end(self._choices.complete())
         except Exception as failure:
             if not self._is_open:
                 raise
             error = to_api_error(failure)
             if error.code == "internal_error":
-                logger.exception("Request %s failed midway", self._handle.request_id)
+                logger.exception("Request %s failed midway", self._builder.context.request_id)
             return self._builder.format_stream_error(error)
 
     def _frames(self, event: AnswerEvent, choice: Choice) -> bytes:

@@ -14,6 +14,7 @@ from astrai_api.client import EngineClient
 from astrai_api.documentation import write_responses
 from astrai_api.generation import CollectedGeneration, StreamedGeneration
 from astrai_api.merged import submit_all
+from astrai_api.served_models import DEFAULT_MODEL
 from astrai_api.serving import Serving
 from astrai_api.strict_json import StrictJSONRoute
 
@@ -38,6 +39,11 @@ class ProtocolHandler(Generic[RequestT]):
         self._engine = engine
         self._builder = builder
 
+    @property
+    def _model(self) -> str:
+        """The name that the client used for the model."""
+        return getattr(self._request, "model", None) or DEFAULT_MODEL
+
     async def handle(self) -> Response:
         """Submit the request; the response returned waits for its events when it is sent.
 
@@ -46,6 +52,7 @@ class ProtocolHandler(Generic[RequestT]):
             AstraiError: the engine refuses it.
         """
         generations = await self._builder.plan(self._request, self._engine)
+        self._builder.context.planned(self._model, generations)
         handle = await submit_all(self._engine, generations)
         if generations[0].stream:
             return StreamedGeneration(handle, self._builder)

@@ -2,11 +2,20 @@
 
 import re
 import uuid
+from contextvars import ContextVar
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _SANE = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+_CURRENT: ContextVar[str | None] = ContextVar("astrai_request_id", default=None)
+
+
+def current_request_id() -> str | None:
+    """The id of the request that is being handled, for log lines; None outside of one."""
+    return _CURRENT.get()
 
 
 def request_id(scope: Scope) -> str | None:
@@ -29,6 +38,7 @@ class RequestIdMiddleware:
         offered = Headers(scope=scope).get("x-request-id", "")
         chosen = offered if _SANE.fullmatch(offered) else f"req_{uuid.uuid4().hex}"
         scope.setdefault("state", {})["request_id"] = chosen
+        token = _CURRENT.set(chosen)
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -37,4 +47,7 @@ class RequestIdMiddleware:
                 headers["request-id"] = chosen
             await send(message)
 
-        await self._app(scope, receive, send_with_id)
+        try:
+            await self._app(scope, receive, send_with_id)
+        finally:
+            _CURRENT.reset(token)

@@ -1,7 +1,8 @@
 """What every route needs: the loaded engine, and what the HTTP request says besides its body."""
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import Depends
@@ -15,6 +16,7 @@ from astrai_api.metrics import ServerMetrics
 from astrai_api.request_id import request_id
 from astrai_api.served_models import ServedModels
 from astrai_api.settings import Settings
+from astrai_engine.events import Event
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class ServingState:
     settings: Settings
     models: ServedModels
     host: EngineHost
-    metrics: ServerMetrics = field(default_factory=ServerMetrics)
+    metrics: ServerMetrics
 
 
 @dataclass(frozen=True)
@@ -48,15 +50,29 @@ def _serving_state(request: Request) -> ServingState:
 def _request_serving(request: Request) -> RequestServing:
     state = _serving_state(request)
     timeout = state.settings.request_timeout
+    measure = state.metrics.observer()
+    trace = request.scope["state"].get("trace")
     context = RequestContext(
         request_id=request_id(request.scope),
         models=state.models,
         cache_salt=tenant_salt(request.scope),
         deadline=None if timeout is None else time.monotonic() + timeout,
-        observe=state.metrics.observer(),
+        observe=measure,
         tool_parser=state.settings.tool_parser,
     )
+    if trace is not None:
+        context = replace(context, planned=trace.planned, observe=_both(measure, trace.observe))
     return RequestServing(state.host.engine(), context)
+
+
+def _both(
+    first: Callable[[Event], None], second: Callable[[Event], None]
+) -> Callable[[Event], None]:
+    def observe(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return observe
 
 
 State = Annotated[ServingState, Depends(_serving_state)]

@@ -53,6 +53,7 @@ def _lower(value: Any) -> Any:
 
 CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 Count = Annotated[int, Field(ge=1)]
+Bytes = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -69,13 +70,16 @@ class Settings(BaseSettings):
         activations: what quantised weights are multiplied with.
         num_threads: of the native CPU kernels.
         backend: attention backend. Checked here, read from the environment by astrai-kernels.
-        cache_dir: where compiled kernels are kept; read from the environment by astrai-kernels.
+        cache_dir: where compiled kernels and pages are kept; read from the environment by
+            astrai-kernels.
         max_batch_size: requests running at once.
         max_seq_len: tokens in a context.
         page_size: token slots in a page.
         n_tokens: token slots in the pool.
         max_step_tokens: token budget of a step.
         prefix_cache: reuse the pages of equal prefixes.
+        host_cache_bytes: memory for pages that the pool has no more room for.
+        disk_cache_bytes: disk space for them, kept over restarts.
         max_queue: waiting requests before new ones get 429.
         speculation: check guesses of the next tokens.
         kv_dtype: of the K/V cache.
@@ -85,6 +89,8 @@ class Settings(BaseSettings):
         max_body_bytes: largest request body.
         shutdown_timeout: seconds that running requests get to finish when the server stops.
         request_timeout: seconds a request may take; None is no limit.
+        traces: export OpenTelemetry traces; needs the extra ``otel``.
+        log_format: of the process's own messages, under ``uvicorn astrai_api:app``.
     """
 
     model_config = SettingsConfigDict(
@@ -108,6 +114,8 @@ class Settings(BaseSettings):
     n_tokens: Count | None = None
     max_step_tokens: Count | None = None
     prefix_cache: bool = True
+    host_cache_bytes: Bytes = 0
+    disk_cache_bytes: Bytes = 0
     max_queue: Count = 256
     speculation: SpeculationMode = "auto"
     kv_dtype: KVDtype = "auto"
@@ -117,6 +125,8 @@ class Settings(BaseSettings):
     max_body_bytes: Count = 32 * 2**20
     shutdown_timeout: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 30.0
     request_timeout: Seconds | None = None
+    traces: bool = False
+    log_format: Literal["text", "json"] = "text"
 
     def engine_config(self) -> EngineConfig:
         """The engine's part of the settings."""
@@ -134,6 +144,9 @@ class Settings(BaseSettings):
             n_tokens=self.n_tokens,
             max_step_tokens=self.max_step_tokens,
             prefix_cache=self.prefix_cache,
+            host_cache_bytes=self.host_cache_bytes,
+            disk_cache_bytes=self.disk_cache_bytes,
+            cache_dir=self.cache_dir,
             max_queue=self.max_queue,
             speculation=self.speculation,
         )

@@ -13,6 +13,7 @@ from astrai_api.client import EngineClient
 from astrai_api.documentation import ErrorAnswer, read_responses, text_responses
 from astrai_api.errors import ApiError, error_response
 from astrai_api.lifecycle import HostState
+from astrai_api.metrics import CONTENT_TYPE
 from astrai_api.serving import Serving, State
 from astrai_api.sse import json_response
 
@@ -96,13 +97,13 @@ async def stats(state: State) -> Response:
 
 
 @router.get("/metrics", response_class=Response, responses=text_responses())
-async def metrics(request: Request, state: State) -> Response:
+async def metrics(state: State) -> Response:
     """Counters, gauges and latencies for Prometheus, also while the server starts or drains."""
     engine = state.host.loaded_engine
     name = "" if engine is None else state.models.names(engine)[0]
     stats = {} if engine is None else engine.get_stats()
-    body, content_type = state.metrics.page(request.headers.get("accept", ""), name, stats)
-    return Response(body, media_type=content_type)
+    body = state.metrics.page(name, stats, ready=state.host.state is HostState.READY)
+    return Response(body, headers={"content-type": CONTENT_TYPE})
 
 
 @router.get("/v1/models", response_class=Response, responses=read_responses(ModelList))

@@ -188,7 +188,16 @@ class FakeEngine:
             "preemptions": 0,
             "drafted_tokens": 0,
             "accepted_tokens": 0,
-            "pages": {"total": 512, "free": 512, "cached": 0, "in_use": 0},
+            "steps": self._ended.completion_tokens,
+            "pages": {
+                "total": 512,
+                "free": 512,
+                "cached": 0,
+                "in_use": 0,
+                "evictions": 0,
+                "restores": 0,
+            },
+            "tiers": {"host": {"pages": 0, "bytes": 0}, "disk": {"pages": 0, "bytes": 0}},
         }
 
     def begin_drain(self) -> None:

@@ -1,14 +1,17 @@
 """Puts the parts of an engine together: settings in, everything but the thread out."""
 
 from dataclasses import dataclass
+from importlib.metadata import version
 
 import torch
 
+from astrai_engine.cache_tiers import CacheTiers
 from astrai_engine.chunk_budget import ChunkBudget
 from astrai_engine.config import EngineConfig, EngineInfo, SpeculationMode
 from astrai_engine.constraint import GrammarCompiler, TokenMasks
 from astrai_engine.executor import ModelExecutor
 from astrai_engine.loading import LoadedModel, load_model, resolve_source
+from astrai_engine.loading.identity import model_identity
 from astrai_engine.placement import (
     choose_device,
     choose_dtype,
@@ -40,6 +43,7 @@ class EngineParts:
         grammars: compiles what generated text has to look like.
         eos_token_ids: tokens at which the model ends.
         pool: the K/V cache.
+        tiers: what keeps pages that it has no more room for.
         scheduler: decides what runs.
         executor: runs it; warm already.
     """
@@ -51,6 +55,7 @@ class EngineParts:
     grammars: GrammarCompiler
     eos_token_ids: frozenset[int]
     pool: PagePool
+    tiers: CacheTiers
     scheduler: Scheduler
     executor: ModelExecutor
 
@@ -77,7 +82,8 @@ def assemble(config: EngineConfig) -> EngineParts:
     sizes = choose_sizes(
         config, loaded.config, device=device, kv_dtype=kv_dtype, free_bytes=free_memory(device)
     )
-    pool = _pool(config, loaded, sizes, device, kv_dtype)
+    tiers = CacheTiers(config)
+    pool = _pool(config, loaded, sizes, device, kv_dtype, tiers)
     workspace = InferenceWorkspace(
         config.max_batch_size, sizes.max_step_tokens, sizes.max_seq_len, device
     )
@@ -100,6 +106,7 @@ def assemble(config: EngineConfig) -> EngineParts:
         grammars=GrammarCompiler(loaded.tokenizer, eos_token_ids, vocab_size),
         eos_token_ids=eos_token_ids,
         pool=pool,
+        tiers=tiers,
         scheduler=Scheduler(
             pool,
             max_batch_size=config.max_batch_size,
@@ -117,7 +124,9 @@ def _pool(
     sizes: Sizes,
     device: torch.device,
     kv_dtype: torch.dtype,
+    tiers: CacheTiers,
 ) -> PagePool:
+    kept = tiers.as_list()
     return PagePool(
         n_layers=loaded.config.num_layers,
         n_kv_heads=loaded.config.num_kv_heads,
@@ -129,7 +138,16 @@ def _pool(
         page_size=config.page_size,
         n_tokens=sizes.n_tokens,
         prefix_cache=config.prefix_cache,
+        tiers=kept,
+        fingerprint=_fingerprint(config, loaded, device) if kept else "",
     )
+
+
+def _fingerprint(config: EngineConfig, loaded: LoadedModel, device: torch.device) -> str:
+    """All that the K/V of a token depend on besides the tokens before it and their own form."""
+    versions = [version(name) for name in ("astrai-engine", "astrai-kernels")]
+    arithmetic = (str(loaded.model.dtype), loaded.precision, config.activations, device.type)
+    return " ".join([model_identity(loaded.path), *arithmetic, *versions])
 
 
 def _speculation(

@@ -34,6 +34,10 @@ class EngineConfig:
             ``max_batch_size`` x 1,024, at most a quarter of free memory.
         max_step_tokens: token budget of one step; None chooses it.
         prefix_cache: reuse the pages of equal prefixes.
+        host_cache_bytes: memory for pages that the pool has no more room for; 0 keeps none.
+        disk_cache_bytes: disk space for them, also from one process to the next; 0 keeps none.
+        cache_dir: the folder whose ``pages`` hold them on disk; None is ``ASTRAI_CACHE_DIR`` or,
+            without it, the user's cache folder.
         max_queue: waiting requests before new ones are refused.
         speculation: whether to check guesses of the next tokens, taken from the text so far, in
             the same step as the token before them. Texts stay what they are. auto checks those
@@ -56,6 +60,9 @@ class EngineConfig:
     n_tokens: int | None = None
     max_step_tokens: int | None = None
     prefix_cache: bool = True
+    host_cache_bytes: int = 0
+    disk_cache_bytes: int = 0
+    cache_dir: str | None = None
     max_queue: int = 256
     speculation: SpeculationMode = "auto"
 
@@ -65,6 +72,8 @@ class EngineConfig:
         for name in ("max_seq_len", "n_tokens", "max_step_tokens", "num_threads"):
             if getattr(self, name) is not None:
                 _at_least_one(name, getattr(self, name))
+        for name in ("host_cache_bytes", "disk_cache_bytes"):
+            _tier(name, getattr(self, name), prefix_cache=self.prefix_cache)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,3 +118,10 @@ class EngineInfo:
 def _at_least_one(name: str, value: int) -> None:
     if value < 1:
         raise ConfigurationError(f"{name} must be at least 1, not {value}.")
+
+
+def _tier(name: str, value: int, *, prefix_cache: bool) -> None:
+    if value < 0:
+        raise ConfigurationError(f"{name} must be at least 0, not {value}.")
+    if value and not prefix_cache:
+        raise ConfigurationError(f"{name} needs the prefix cache: turn it on, or set {name} to 0.")

@@ -56,7 +56,10 @@ class InferenceEngine:
         self._parts = parts
         self._admission = Admission(config.max_batch_size, config.max_queue)
         self._loop = InferenceScheduler(
-            parts.scheduler, parts.executor, on_closed=lambda _: self._admission.leave()
+            parts.scheduler,
+            parts.executor,
+            on_closed=lambda _: self._admission.leave(),
+            on_stopped=lambda: parts.tiers.save(parts.pool),
         )
         self._intake = Intake(parts, self._loop, self._admission)
         self._encoding = ThreadPoolExecutor(max_workers=2, thread_name_prefix="astrai-encode")
@@ -256,7 +259,10 @@ class InferenceEngine:
                 "free": self._parts.pool.num_free_pages,
                 "cached": self._parts.pool.num_cached_pages,
                 "in_use": self._parts.pool.num_in_use_pages,
+                "evictions": self._parts.pool.counters.num_evictions,
+                "restores": self._parts.pool.counters.num_page_restores,
             },
+            "tiers": self._parts.tiers.stats(),
         }
 
     def start_trace(self, max_steps: int = 10_000) -> None:
@@ -275,7 +281,8 @@ class InferenceEngine:
     def shutdown(self, timeout: float | None = 0.0) -> None:
         """Refuse new requests, let the others finish for ``timeout`` seconds, then stop.
 
-        What still runs then is aborted. Calling it again does nothing.
+        What still runs then is aborted. Where there is a disk tier, what the prefix cache holds
+        is then saved. Calling it again does nothing.
 
         Args:
             timeout: None waits for as long as it takes.
@@ -284,6 +291,7 @@ class InferenceEngine:
         self._admission.wait_empty(timeout)
         self._loop.stop()
         self._parts.executor.close()
+        self._parts.tiers.close()
         self._encoding.shutdown(wait=False, cancel_futures=True)
 
     # ---- internals ----

@@ -1,6 +1,6 @@
 """What a request sends back while it runs: the contract between engine and callers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
@@ -35,6 +35,23 @@ class Usage:
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When what happened to one choice, in seconds on the clock of ``time.monotonic``.
+
+    Attributes:
+        submitted_at: it came to the engine, and waited.
+        started_at: its prompt began to be computed; None if it never was.
+        first_token_at: its first token was there; None if none ever was.
+        ended_at: it was over.
+    """
+
+    submitted_at: float
+    started_at: float | None
+    first_token_at: float | None
+    ended_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +122,7 @@ class Finished:
         stop: the stop string that matched, or None.
         logprobs: entries for the tokens behind the text: control tokens, and the end-of-sequence
             or stop token that ended it; empty unless asked for.
+        timing: when it went through its phases; None from engines that do not tell.
     """
 
     reason: FinishReason
@@ -112,14 +130,22 @@ class Finished:
     index: int = 0
     stop: str | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
+    timing: Timing | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The last event of a choice that could not be completed."""
+    """The last event of a choice that could not be completed.
+
+    Attributes:
+        error: why.
+        index: which of the ``n`` choices.
+        timing: as that of `Finished`.
+    """
 
     error: AstraiError
     index: int = 0
+    timing: Timing | None = field(default=None, compare=False)
 
 
 Event: TypeAlias = PromptLogprobs | TokenDelta | Finished | Failed

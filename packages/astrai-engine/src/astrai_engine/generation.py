@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from time import monotonic
 
 from astrai_engine.delivery import EventSink
 from astrai_engine.errors import GenerationError
 from astrai_engine.events import (
     FinishReason,
     PromptLogprobs,
+    Timing,
     TokenDelta,
     TokenLogprob,
     TopLogprob,
@@ -67,6 +69,14 @@ class Generation:
             prompt_tokens=sequence.num_prompt_tokens,
             cached_tokens=sequence.num_cached or 0,
             completion_tokens=sequence.num_generated,
+        )
+
+    @property
+    def timing(self) -> Timing:
+        """When it went through its phases, if it ends now."""
+        sequence = self.sequence
+        return Timing(
+            sequence.submitted_at, sequence.started_at, sequence.first_token_at, monotonic()
         )
 
     def extend(self, tokens: Iterable[SampledToken]) -> Ending | GenerationError | None:

@@ -66,12 +66,14 @@ class InferenceScheduler:
         executor: StepExecutor,
         *,
         on_closed: Callable[[Generation], None] = lambda _: None,
+        on_stopped: Callable[[], None] = lambda: None,
     ) -> None:
         self.counters = EngineCounters()
         self.trace: StepTrace | None = None
         self._scheduler = scheduler
         self._executor = executor
         self._on_closed = on_closed
+        self._on_stopped = on_stopped
         self._generations: dict[str, Generation] = {}
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._outbox = Outbox()
@@ -133,6 +135,7 @@ class InferenceScheduler:
             while not self._stopping:
                 self._drain_inbox()
                 self._step()
+            self._on_stopped()
             error = EngineUnavailableError("The engine is shut down.")
         except Exception:
             logger.exception("The engine loop is lost; restart the process.")
@@ -267,11 +270,13 @@ class InferenceScheduler:
             generation.sequence.index,
             ending.stop,
             generation.take_end_logprobs(),
+            generation.timing,
         )
         self._close(generation, ending.reason, event)
 
     def _fail(self, generation: Generation, error: AstraiError) -> None:
-        self._close(generation, FinishReason.ERROR, Failed(error, generation.sequence.index))
+        event = Failed(error, generation.sequence.index, generation.timing)
+        self._close(generation, FinishReason.ERROR, event)
 
     def _close(
         self, generation: Generation, reason: FinishReason, event: Finished | Failed
@@ -296,7 +301,8 @@ class InferenceScheduler:
         while not self._inbox.empty():
             self._inbox.get()()
         for generation in self._generations.values():
-            self._outbox.add(generation.sink, Failed(error, generation.sequence.index))
+            event = Failed(error, generation.sequence.index, generation.timing)
+            self._outbox.add(generation.sink, event)
             self._on_closed(generation)
         self._generations.clear()
         self._outbox.flush()

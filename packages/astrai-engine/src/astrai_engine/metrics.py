@@ -54,9 +54,10 @@ class EngineCounters:
             self._recent.popleft()
 
     def note_first_token(self, sequence: Sequence) -> None:
-        """Count the time a choice waited for its first token."""
+        """Count the time a choice waited for its first token, which is there now."""
         self.first_tokens += 1
-        self.first_token_seconds += monotonic() - sequence.submitted_at
+        sequence.first_token_at = monotonic()
+        self.first_token_seconds += sequence.first_token_at - sequence.submitted_at
 
     def note_draft(self, num_drafted: int, num_accepted: int) -> None:
         """Count guesses that were checked, and those of them that were right."""

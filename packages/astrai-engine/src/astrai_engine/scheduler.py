@@ -14,6 +14,7 @@ from bisect import insort
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from time import monotonic
 from typing import Protocol
 
 from astrai_engine.chunk_budget import ChunkBudget
@@ -290,6 +291,7 @@ class Scheduler:
         sequence.num_recorded_pages = sequence.num_computed // self.cache.page_size
         if sequence.num_cached is None:
             sequence.num_cached = sequence.num_computed
+            sequence.started_at = monotonic()
         return num_tokens
 
     def _leaves_room(self, num_tokens: int) -> bool:

@@ -14,6 +14,17 @@ So a request of lower priority gives way to newer ones, but only for so long: no
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Unshared:
+    """A salt that only one sequence of one engine has; a disk tier keeps nothing under it.
+
+    Attributes:
+        task_id: of the sequence.
+    """
+
+    task_id: str
+
+
 @dataclass(eq=False, slots=True)
 class Sequence:
     """The unit of scheduling: the prompt and the output of one choice.
@@ -28,6 +39,8 @@ class Sequence:
         max_tokens: most tokens to generate, already clamped to the context.
         arrival: position in the order of arrival.
         submitted_at: ``time.monotonic()`` of the arrival.
+        started_at: the same of the first admission; None before it.
+        first_token_at: the same of the first generated token; None before it.
         seed: of the draw.
         backend: the attention backend the caller chose, opaque to scheduling; None is automatic.
         constraint: how far its text has come in the request's grammar, opaque to scheduling; None
@@ -53,6 +66,8 @@ class Sequence:
     arrival: int
     seed: int
     submitted_at: float = 0.0
+    started_at: float | None = None
+    first_token_at: float | None = None
     backend: Any = None
     constraint: Any = None
     lookup: PromptLookup | None = None
@@ -74,7 +89,7 @@ class Sequence:
     @property
     def cache_salt(self) -> Hashable:
         """Only sequences with equal salts share pages; one that scores its prompt shares none."""
-        return ("unshared", self.task_id) if self.scores_prompt else self.request.cache_salt
+        return Unshared(self.task_id) if self.scores_prompt else self.request.cache_salt
 
     @property
     def is_admitted(self) -> bool:

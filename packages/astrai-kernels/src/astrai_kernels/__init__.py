@@ -5,6 +5,7 @@ The attention contract is `AttentionBackend`; `select_backend` gives the one tha
 """
 
 from astrai_kernels import ops
+from astrai_kernels._env import cache_dir
 from astrai_kernels.backends.base import ATTN_BACKEND, AttentionBackend, AttentionCache
 from astrai_kernels.backends.cpu import CpuBackend
 from astrai_kernels.backends.cuda import CudaBackend
@@ -54,6 +55,7 @@ __all__ = [
     "TorchNativeBackend",
     "apply_rotary_emb",
     "attn_backend",
+    "cache_dir",
     "native_unavailable_reason",
     "ops",
     "requested_backend",

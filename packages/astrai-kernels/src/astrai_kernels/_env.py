@@ -34,7 +34,10 @@ def backend_name(accepted: Sequence[str]) -> str | None:
 
 
 def cache_dir() -> Path:
-    """Where compiled kernels are kept: ``ASTRAI_CACHE_DIR``, else the user's cache folder."""
+    """Where compiled kernels and the like are kept.
+
+    ``ASTRAI_CACHE_DIR``, else the folder that the system has for caches of the user.
+    """
     chosen = os.environ.get(CACHE_DIR_VARIABLE, "").strip()
     if chosen:
         return Path(chosen)

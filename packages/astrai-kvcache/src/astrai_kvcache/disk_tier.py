@@ -31,7 +31,8 @@ class DiskTier:
     A file has the K/V of its page with all that they were computed from: every token from the
     first on, salt and fingerprint. It is served only if these are equal to what is asked for and a
     checksum over everything is right; any other file is removed, with a warning. Files appear
-    whole or not at all. A file that cannot be written is a warning, not an error.
+    whole or not at all. When one cannot be written, as on a full disk, that is a warning and the
+    last attempt: the pages already there are still served, no others are kept.
 
     Args:
         folder: where the pages are, made if it is missing. Only one process at a time uses it,
@@ -46,6 +47,7 @@ class DiskTier:
     def __init__(self, folder: str | os.PathLike[str], max_bytes: int) -> None:
         self._folder = Path(folder)
         self._lru: SizedLru[str] = SizedLru(max_bytes)
+        self._is_writable = True
         self._folder.mkdir(parents=True, exist_ok=True)
         self._find_files()
 
@@ -57,6 +59,11 @@ class DiskTier:
     def num_bytes(self) -> int:
         """Size of all files."""
         return self._lru.num_bytes
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether pages can still be added."""
+        return self._is_writable
 
     def __contains__(self, prefix: Prefix) -> bool:
         """Whether there is a file for the page; what is in it is seen when it is read."""
@@ -86,7 +93,7 @@ class DiskTier:
 
     def put(self, prefix: Prefix, page: PageKV) -> None:
         """Keep a page, as the most recently used, unless it alone is too large."""
-        if self.touch(prefix):
+        if self.touch(prefix) or not self._is_writable:
             return
         content = _serialised(prefix, page)
         if len(content) > self._lru.max_bytes:
@@ -99,7 +106,8 @@ class DiskTier:
             partial.write_bytes(content)
             partial.replace(self._folder / name)
         except OSError as error:
-            _logger.warning("A page cannot be stored: %s", error)
+            _logger.warning("No more pages are stored in %s: %s", self._folder, error)
+            self._is_writable = False
             self._lru.remove(name)
             self._unlink(partial.name)
 

@@ -48,6 +48,7 @@ class LoadedModel:
         defaults: for requests.
         name: what clients call it.
         precision: of its weights; ``none`` where no projection could be quantised.
+        path: the file or folder it was read from.
     """
 
     model: LlamaModel
@@ -57,6 +58,7 @@ class LoadedModel:
     defaults: GenerationDefaults
     name: str
     precision: Precision
+    path: Path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +130,7 @@ def _from_gguf(source: ModelSource, form: WeightFormat) -> LoadedModel:
         defaults=_defaults(config.eos_token_ids, tokenizer, config),
         name=source.name,
         precision=form.precision if weights.packed else "none",
+        path=Path(source.location),
     )
 
 
@@ -150,6 +153,7 @@ def _from_folder(source: ModelSource, folder: Path, form: WeightFormat) -> Loade
         defaults=_defaults(named, tokenizer, config),
         name=source.name,
         precision=form.precision if weights.packed else "none",
+        path=folder,
     )
 
 
