@@ -9,7 +9,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from astrai_api import anthropic, openai, system, tokens
+from astrai_api import anthropic, live, openai, system, tokens
 from astrai_api.auth import AuthMiddleware
 from astrai_api.client import EngineClient
 from astrai_api.errors import ApiError, ErrorBoundary, answer_exception
@@ -24,7 +24,7 @@ from astrai_api.settings import Settings, load_settings
 from astrai_api.startup import LifespanErrors, RefuseToStart
 from astrai_engine.errors import AstraiError, ConfigurationError
 
-ROUTERS = (openai.router, anthropic.router, tokens.router, system.router)
+ROUTERS = (openai.router, anthropic.router, tokens.router, system.router, live.router)
 """What the server serves; a protocol registers by joining this line."""
 
 
@@ -59,6 +59,7 @@ def create_app(
         ),
     )
     app.state.serving = ServingState(settings, ServedModels(settings.served_model_name), host)
+    app.state.frame_encoder = live.FrameEncoder()
     for router in ROUTERS:
         app.include_router(router)
     return app
