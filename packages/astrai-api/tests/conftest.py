@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -56,9 +56,18 @@ def client(connect, engine) -> httpx.AsyncClient:
 
 
 class AsgiCall:
-    """One POST driven by hand: read what the app sends as it comes, and hang up at will."""
+    """One request driven by hand: read what the app sends as it comes, and hang up at will."""
 
-    def __init__(self, app: ASGIApp, path: str, body: Any, more_body: bool) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        path: str,
+        body: Any,
+        *,
+        more_body: bool = False,
+        method: str = "POST",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         self.sent: asyncio.Queue[Message] = asyncio.Queue()
         self._incoming: asyncio.Queue[Message] = asyncio.Queue()
         self._incoming.put_nowait(
@@ -66,11 +75,14 @@ class AsgiCall:
         )
         scope = {
             "type": "http",
-            "method": "POST",
+            "method": method,
             "path": path,
             "raw_path": path.encode(),
             "query_string": b"",
-            "headers": [(b"content-type", b"application/json")],
+            "headers": [
+                (b"content-type", b"application/json"),
+                *((name.encode(), value.encode()) for name, value in (headers or {}).items()),
+            ],
             "app": app,
         }
         self.task = asyncio.ensure_future(app(scope, self._incoming.get, self.sent.put))
@@ -97,10 +109,17 @@ async def call() -> AsyncIterator[Callable[..., AsgiCall]]:
     calls: list[AsgiCall] = []
 
     def start(
-        engine: FakeEngine, path: str, body: Any, *, more_body: bool = False, **settings: Any
+        engine: FakeEngine,
+        path: str,
+        body: Any,
+        *,
+        more_body: bool = False,
+        method: str = "POST",
+        headers: Mapping[str, str] | None = None,
+        **settings: Any,
     ) -> AsgiCall:
         app = create_app(engine=engine, settings=Settings(**settings))
-        calls.append(AsgiCall(app, path, body, more_body))
+        calls.append(AsgiCall(app, path, body, more_body=more_body, method=method, headers=headers))
         return calls[-1]
 
     yield start

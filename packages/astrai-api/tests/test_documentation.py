@@ -7,6 +7,7 @@ from pydantic import TypeAdapter
 
 from astrai_api.anthropic.answers import MessageAnswer, TokenCount
 from astrai_api.documentation import AnthropicErrorAnswer, ErrorAnswer
+from astrai_api.live import LiveLook
 from astrai_api.openai.answers import ChatCompletion, Completion, ResponseObject
 from astrai_api.system import Health, ModelList, Stats
 from astrai_api.tokens import DetokenizedText, Tokens
@@ -21,7 +22,13 @@ POSTS = {
     "/tokenize": (Tokens, {"prompt": "a b", "return_token_strs": True}),
     "/detokenize": (DetokenizedText, {"tokens": [97]}),
 }
-GETS = {"/health": Health, "/ready": Health, "/stats": Stats, "/v1/models": ModelList}
+GETS = {
+    "/health": Health,
+    "/ready": Health,
+    "/stats": Stats,
+    "/v1/models": ModelList,
+    "/engine/live": LiveLook,
+}
 
 
 @pytest.fixture

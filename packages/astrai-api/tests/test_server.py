@@ -104,6 +104,25 @@ def test_port_in_use_is_found_before_loading(start, tmp_path):
     assert "cut short" not in server.log
 
 
+def test_whoever_watches_does_not_hold_up_the_end(start):
+    server = start(
+        """
+        from astrai_api import create_app
+        from astrai_api.testing import FakeEngine
+
+        app = create_app(engine=FakeEngine())
+        """
+    )
+    url = server.wait_for(r"running on (http://\S+)").group(1)
+    accept = {"accept": "text/event-stream"}
+    with httpx.stream("GET", f"{url}/engine/live", headers=accept, timeout=20) as response:
+        lines = response.iter_lines()
+        assert next(lines) == "event: engine"
+        server.process.send_signal(signal.SIGTERM)
+        assert "event: frame" in list(lines)
+    assert server.wait() == -signal.SIGTERM
+
+
 DRAINS = """
     from astrai_api import create_app
     from astrai_api.testing import FakeEngine, Gate, Reply

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import aclosing
 from itertools import pairwise
 
 import pytest
@@ -142,6 +143,49 @@ def test_counters_only_grow(engine):
     seen.append(engine.get_stats())
     for before, after in pairwise(seen):
         assert all(after[key] >= before[key] >= 0 for key in keys)
+
+
+async def test_watching(engine):
+    """Frames come while a request runs, and one when it has ended; its pages are on the map."""
+    prompt = [5] * 21
+    frames = []
+    async with aclosing(engine.watch()) as watch:
+        idle = await anext(watch)
+        handle = await engine.submit_async(
+            GenerationRequest(prompt_token_ids=prompt, max_tokens=12, request_id="mine", **GREEDY)
+        )
+        async for frame in watch:
+            frames.append(frame)
+            if frame.ended:
+                break
+        (first, *_, last) = [event async for event in handle]
+    assert idle.requests == ()
+    assert idle.num_pages == engine.get_stats()["pages"]["total"]
+    assert sum(count for _, count in idle.page_states) == idle.num_pages
+    steps = [step for frame in frames for step in frame.steps]
+    assert sum(step.num_generated for step in steps) == last.usage.completion_tokens == 12
+    chunks = [chunk for step in steps for chunk in step.chunks]
+    assert sum(chunk.num_tokens for chunk in chunks) == 21 - first.usage.cached_tokens
+    assert [chunk.is_last for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    (ended,) = frames[-1].ended
+    assert (ended.request_id, ended.reason) == ("mine", FinishReason.LENGTH)
+    for shown in (request for frame in frames for request in frame.requests):
+        pages = [page for start, count in shown.page_runs for page in range(start, start + count)]
+        assert len(pages) >= -(-shown.num_computed // 4)
+    assert max(idle.page_states)[0] <= 1
+
+
+async def test_watching_ends_with_the_engine(checkpoint):
+    engine = open_engine(checkpoint)
+    try:
+        async with aclosing(engine.watch()) as watch:
+            assert (await anext(watch)).number == 1
+            engine.begin_drain()
+            assert [frame async for frame in watch] == []
+    finally:
+        await asyncio.to_thread(engine.shutdown)
+    with pytest.raises(EngineUnavailableError):
+        await anext(engine.watch())
 
 
 def test_the_next_turn_of_a_conversation_reuses_the_answer(engine):

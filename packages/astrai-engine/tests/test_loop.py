@@ -1,6 +1,7 @@
 """The life of requests, with a script in place of the model."""
 
 import asyncio
+import queue
 import threading
 import time
 
@@ -325,6 +326,25 @@ def test_stop_ends_what_runs_and_the_thread():
     with pytest.raises(EngineUnavailableError):
         harness.submit("b")
     harness.loop.stop()
+
+
+def test_a_lost_loop_sends_its_watchers_away():
+    class Watcher:
+        frames = queue.SimpleQueue()
+
+        def deliver(self, frame):
+            self.frames.put(frame)
+            return True
+
+    with Harness() as harness:
+        harness.loop.watch(Watcher())
+        assert Watcher.frames.get(timeout=20).requests == ()
+        harness.cache.task_free = None
+        assert isinstance(list(harness.submit("a"))[-1].error, EngineUnavailableError)
+        while Watcher.frames.get(timeout=20) is not None:
+            pass
+        with pytest.raises(EngineUnavailableError):
+            harness.loop.watch(Watcher())
 
 
 def test_idle_means_asleep():

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from astrai_kvcache import (
+    Allocator,
     BindWorkspace,
     Capacity,
     DuplicateTaskError,
@@ -744,3 +745,46 @@ def test_an_event_callback_sees_the_operation_done_and_may_raise(make_pool, make
     pool._pages._on_event = None
     pool.task_free("b")
     assert counts(pool) == (2, 2, 0)
+
+
+# Maps
+
+
+def test_a_map_tells_what_each_page_is_and_whose(make_pool, make_model):
+    pool = make_pool(n_tokens=32)
+    model = make_model(pool)
+    prompt = list(range(9))
+    model.run("a", prompt)
+    model.run("b", prompt)
+    first, second, last = pool.task_pages("a")
+    assert pool.task_pages("b")[:2] == [first, second]
+    states = pool.page_states()
+    assert len(states) == pool.num_pages
+    assert (states[first], states[second], states[last]) == (3, 3, 2)
+    pool.task_free("a")
+    assert pool.page_states()[first] == 2
+    pool.task_free("b")
+    states = pool.page_states()
+    assert (states[first], states[second]) == (1, 1)
+    assert sorted(states) == [0] * 6 + [1] * 2
+    assert pool.task_pages("a") == []
+
+
+def test_a_map_counts_up_to_254_users():
+    allocator = Allocator(1)
+    allocator.alloc()
+    for _ in range(299):
+        allocator.inc_ref(0)
+    states = bytearray(1)
+    allocator.write_states(states)
+    assert states == b"\xff"
+
+
+def test_a_map_of_a_contiguous_pool_shows_its_rows(make_pool):
+    pool = make_pool(n_tokens=None)
+    pool.task_alloc("a", [1, 2])
+    pool.task_alloc("b", [3])
+    pool.task_free("a")
+    states = pool.page_states()
+    assert sorted(states) == [0, 0, 0, 2]
+    assert [page for page, state in enumerate(states) if state] == pool.task_pages("b")

@@ -356,6 +356,9 @@ class PoolMachine(RuleBasedStateMachine):
         check_invariants(self.pool)
         assert self.pool.num_cached_pages == len(self.unused)
         assert self.pool.num_in_use_pages == len(self.in_use())
+        states = self.pool.page_states()
+        assert {page for page, state in enumerate(states) if state == 1} == set(self.unused)
+        assert {page for page, state in enumerate(states) if state > 1} == set(self.in_use())
 
     @invariant()
     def a_task_reads_what_it_would_have_computed_alone(self):

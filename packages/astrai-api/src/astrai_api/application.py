@@ -12,7 +12,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from astrai_api import anthropic, openai, system, tokens
+from astrai_api import anthropic, live, openai, system, tokens
 from astrai_api.auth import AuthMiddleware
 from astrai_api.client import EngineClient
 from astrai_api.errors import ApiError, ErrorBoundary, answer_exception
@@ -38,7 +38,7 @@ Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[None]]
 _NO_TELEMETRY: "TelemetryConfig" = {"tracing": False, "metrics": False, "logs": False}
 """FastAPI's own, in newer versions: its logs would have text of requests, its spans double ours."""
 
-ROUTERS = (openai.router, anthropic.router, tokens.router, system.router)
+ROUTERS = (openai.router, anthropic.router, tokens.router, system.router, live.router)
 """What the server serves; a protocol registers by joining this line."""
 
 
@@ -83,6 +83,7 @@ def create_app(
     )
     models = ServedModels(settings.served_model_name)
     app.state.serving = ServingState(settings, models, host, metrics)
+    app.state.frame_encoder = live.FrameEncoder()
     for router in ROUTERS:
         app.include_router(router)
     return app

@@ -4,10 +4,11 @@
 other engine: only requests go in, and only events come out.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from typing import Any, Protocol
 
 from astrai_engine.events import Event
+from astrai_engine.live_frame import LiveFrame
 from astrai_engine.request import GenerationRequest
 
 
@@ -45,6 +46,10 @@ class EngineInfo(Protocol):
     @property
     def max_seq_len(self) -> int:
         """Tokens in a context, prompt and output together."""
+
+    @property
+    def max_batch_size(self) -> int:
+        """Requests running at once."""
 
     @property
     def chat_template(self) -> str | None:
@@ -134,6 +139,13 @@ class EngineClient(Protocol):
 
     def get_stats(self) -> Mapping[str, Any]:
         """Counters and gauges; those that :mod:`astrai_api.metrics` knows are exported."""
+
+    def watch(self) -> AsyncGenerator[LiveFrame, None]:
+        """What the engine does: the first frame at once, the end when it stops or has drained.
+
+        Raises:
+            EngineUnavailableError: the engine is lost or shut down.
+        """
 
     def begin_drain(self) -> None:
         """Refuse new requests and let the running ones finish."""

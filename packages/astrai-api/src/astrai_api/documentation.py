@@ -72,6 +72,17 @@ def read_responses(answer: type[BaseModel], *, may_be_missing: bool = False) -> 
     return _responses(answer, {**_ANY_ROUTE, **_ENGINE, **missing}, ErrorAnswer)
 
 
+def live_responses(answer: type[BaseModel]) -> Responses:
+    """The responses of a GET route that answers once, or streams to whoever accepts events."""
+    responses = read_responses(answer)
+    responses[200]["content"] = {"text/event-stream": {"itemSchema": _EVENT}}
+    responses[200]["description"] = (
+        "One look, or for `Accept: text/event-stream` the event `engine` and then, without an "
+        "end, `frame` events; their data are the two parts of the look."
+    )
+    return responses
+
+
 def text_responses() -> Responses:
     """The responses of a GET route that answers with plain text, whatever the engine does."""
     responses = _responses(None, _ANY_ROUTE, ErrorAnswer)

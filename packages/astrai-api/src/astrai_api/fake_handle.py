@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from time import monotonic
 
@@ -62,6 +63,7 @@ class FakeHandle:
 
     Attributes:
         aborted: opens when the request is aborted before its end.
+        submitted_at: ``time.monotonic()`` of its arrival.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class FakeHandle:
         *,
         tokenizer: FakeTokenizer,
         stopped: Gate,
-        on_ended: Callable[[FinishReason, Usage], None],
+        on_ended: Callable[["FakeHandle", FinishReason, Usage], None],
     ) -> None:
         self.request_id = request_id
         self.request = request
@@ -86,6 +88,12 @@ class FakeHandle:
         self._stopped = stopped
         self._on_ended = on_ended
         self._num_open = request.n
+        self.submitted_at = time.monotonic()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any of its choices has not ended."""
+        return self._num_open > 0
 
     def abort(self) -> None:
         """Stop the request; a no-op once it has ended."""
@@ -110,7 +118,7 @@ class FakeHandle:
     def _end(self, reason: FinishReason, usage: Usage) -> None:
         if self._num_open:
             self._num_open -= 1
-            self._on_ended(reason, usage)
+            self._on_ended(self, reason, usage)
 
     def _end_all(self, reason: FinishReason) -> None:
         while self._num_open:

@@ -14,8 +14,9 @@ serves it.
 
 import argparse
 import itertools
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,7 @@ import uvicorn
 
 from astrai_api.application import create_app
 from astrai_api.fake_handle import FakeHandle, Reply
+from astrai_api.fake_live import fake_frame
 from astrai_api.fake_tokenizer import FakeTokenizer
 from astrai_api.gate import Gate
 from astrai_api.settings import load_settings
@@ -32,6 +34,7 @@ from astrai_engine.errors import (
     PromptTooLongError,
 )
 from astrai_engine.events import FinishReason, Usage
+from astrai_engine.live_frame import EndedRequest, LiveFrame
 from astrai_engine.request import GenerationRequest
 
 __all__ = [
@@ -59,6 +62,7 @@ class FakeInfo:
     n_tokens: int = 8192
     page_size: int = 16
     max_seq_len: int = 4096
+    max_batch_size: int = 32
     chat_template: str | None = None
 
 
@@ -93,7 +97,9 @@ class FakeEngine:
 
     def __post_init__(self) -> None:
         self.finished = dict.fromkeys(FinishReason, 0)
-        self._ended = Usage(0, 0, 0)
+        self._usage = Usage(0, 0, 0)
+        self._ended: list[EndedRequest] = []
+        self._news = Gate()
 
     @classmethod
     def scripted(cls, *replies: Reply, **fields: Any) -> "FakeEngine":
@@ -129,15 +135,29 @@ class FakeEngine:
             on_ended=self._count,
         )
         self.handles.append(handle)
+        self._tell()
         return handle
 
-    def _count(self, reason: FinishReason, usage: Usage) -> None:
+    def _count(self, handle: FakeHandle, reason: FinishReason, usage: Usage) -> None:
         self.finished[reason] += 1
-        self._ended = Usage(
-            self._ended.prompt_tokens + usage.prompt_tokens,
-            self._ended.cached_tokens + usage.cached_tokens,
-            self._ended.completion_tokens + usage.completion_tokens,
+        self._usage = Usage(
+            self._usage.prompt_tokens + usage.prompt_tokens,
+            self._usage.cached_tokens + usage.cached_tokens,
+            self._usage.completion_tokens + usage.completion_tokens,
         )
+        self._ended.append(
+            EndedRequest(
+                task_id=f"{handle.request_id}.0",
+                request_id=handle.request.request_id,
+                reason=reason,
+                submitted_at=handle.submitted_at,
+                ended_at=time.monotonic(),
+                num_prompt_tokens=usage.prompt_tokens,
+                num_cached=usage.cached_tokens,
+                num_generated=usage.completion_tokens,
+            )
+        )
+        self._tell()
 
     def _default_text(self, request: GenerationRequest) -> str:
         return self.default if isinstance(self.default, str) else self.default(request)
@@ -179,11 +199,11 @@ class FakeEngine:
         num_choices = sum(request.n for request in self.requests)
         return {
             "total_tasks": num_choices,
-            "total_tokens": self._ended.completion_tokens,
+            "total_tokens": self._usage.completion_tokens,
             "active_tasks": num_choices - sum(self.finished.values()),
             "waiting_queue": 0,
-            "prompt_tokens": self._ended.prompt_tokens,
-            "cached_tokens": self._ended.cached_tokens,
+            "prompt_tokens": self._usage.prompt_tokens,
+            "cached_tokens": self._usage.cached_tokens,
             "finished": {reason.value: count for reason, count in self.finished.items()},
             "preemptions": 0,
             "drafted_tokens": 0,
@@ -200,14 +220,45 @@ class FakeEngine:
             "tiers": {"host": {"pages": 0, "bytes": 0}, "disk": {"pages": 0, "bytes": 0}},
         }
 
+    async def watch(self) -> AsyncGenerator[LiveFrame, None]:
+        """A frame now, and one whenever a request comes or ends.
+
+        Raises:
+            EngineUnavailableError: the engine has been shut down.
+        """
+        if self.stopped.is_open:
+            raise EngineUnavailableError("The engine is shut down.")
+        num_seen = len(self._ended)
+        for number in itertools.count(1):
+            news, ended = self._news, self._ended[num_seen:]
+            num_seen += len(ended)
+            yield fake_frame(
+                number,
+                time.monotonic(),
+                self.handles,
+                ended,
+                num_pages=self.info.n_tokens // self.info.page_size,
+                page_size=self.info.page_size,
+            )
+            if self.draining and not any(handle.is_open for handle in self.handles):
+                return
+            await news.wait()
+
+    def _tell(self) -> None:
+        """Wake whoever watches."""
+        news, self._news = self._news, Gate()
+        news.open()
+
     def begin_drain(self) -> None:
-        """Refuse new requests."""
+        """Refuse new requests; whoever watches is told when the last has ended."""
         self.draining = True
+        self._tell()
 
     def shutdown(self, timeout: float | None = None) -> None:  # noqa: ARG002 (nothing to wait for)
         """Refuse new requests for good, and fail those that wait at a gate."""
         self.draining = True
         self.stopped.open()
+        self._tell()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

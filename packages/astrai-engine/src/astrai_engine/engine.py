@@ -22,6 +22,8 @@ from astrai_engine.errors import InvalidRequestError
 from astrai_engine.events import Failed, TokenDelta
 from astrai_engine.handle import AsyncRequestHandle, RequestHandle, SyncRequestHandle
 from astrai_engine.intake import Intake, Prepared
+from astrai_engine.live_frame import LiveFrame
+from astrai_engine.live_watch import Watch
 from astrai_engine.loop import InferenceScheduler
 from astrai_engine.offline import BatchResult, run_batch
 from astrai_engine.request import GenerationRequest
@@ -265,6 +267,23 @@ class InferenceEngine:
             "tiers": self._parts.tiers.stats(),
         }
 
+    async def watch(self) -> AsyncGenerator[LiveFrame, None]:
+        """What the engine does, up to four times a second, for as long as it is iterated.
+
+        Frames come while something runs, and one when it has ended. The first comes at once, the
+        end when the engine stops or has drained.
+
+        Raises:
+            EngineUnavailableError: the engine is lost or shut down.
+        """
+        watch = Watch()
+        self._loop.watch(watch)
+        try:
+            async for frame in watch:
+                yield frame
+        finally:
+            self._loop.unwatch(watch)
+
     def start_trace(self, max_steps: int = 10_000) -> None:
         """Record what runs in each step from now on, keeping the last ``max_steps``."""
         self._loop.trace = StepTrace(max_steps)
@@ -275,8 +294,12 @@ class InferenceEngine:
         return trace or StepTrace(0)
 
     def begin_drain(self) -> None:
-        """Refuse new requests from now on; running and waiting ones go on."""
+        """Refuse new requests from now on; running and waiting ones go on.
+
+        Whoever watches is told that it is over when the last of them has ended.
+        """
         self._admission.close()
+        self._loop.end_watch_when_idle()
 
     def shutdown(self, timeout: float | None = 0.0) -> None:
         """Refuse new requests, let the others finish for ``timeout`` seconds, then stop.

@@ -22,6 +22,7 @@ from astrai_engine.errors import (
 )
 from astrai_engine.events import Failed, Finished, FinishReason
 from astrai_engine.generation import Ending, Generation
+from astrai_engine.live_view import FrameSink, LiveView
 from astrai_engine.metrics import EngineCounters
 from astrai_engine.sampling.sampler import SampledToken
 from astrai_engine.scheduler import ScheduledSequence, Scheduler
@@ -75,6 +76,7 @@ class InferenceScheduler:
         self._on_closed = on_closed
         self._on_stopped = on_stopped
         self._generations: dict[str, Generation] = {}
+        self._live = LiveView(scheduler, self.counters)
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._outbox = Outbox()
         self._stopping = False
@@ -122,6 +124,25 @@ class InferenceScheduler:
         """End all choices of a request; harmless when there are none."""
         self._inbox.put(lambda: self._abort(lambda g: g.sequence.request_id == request_id))
 
+    def watch(self, watcher: FrameSink) -> None:
+        """Send frames of the live view from now on.
+
+        Raises:
+            EngineUnavailableError: the loop has ended.
+        """
+        with self._gate:
+            if self._error is not None:
+                raise self._error
+            self._inbox.put(lambda: self._live.add(watcher))
+
+    def unwatch(self, watcher: FrameSink) -> None:
+        """Send no more frames."""
+        self._inbox.put(lambda: self._live.remove(watcher))
+
+    def end_watch_when_idle(self) -> None:
+        """End all watching once nothing runs any more; at once if nothing does."""
+        self._inbox.put(self._live.end_when_idle)
+
     def stop(self) -> None:
         """Abort what still runs and end the thread. Returns once it is gone."""
         self._inbox.put(self._stop)
@@ -149,6 +170,8 @@ class InferenceScheduler:
     def _drain_inbox(self) -> None:
         """Run the commands that came in; sleeps for the first one when there is no work."""
         wait = not self._generations
+        if wait:
+            self._live.rest()
         while wait or not self._inbox.empty():
             command = self._inbox.get()
             command()
@@ -184,7 +207,7 @@ class InferenceScheduler:
         self.counters.note_step(num_tokens)
 
     def _observe(self, batch: list[ScheduledSequence], stopwatch: Stopwatch) -> None:
-        """Let the chunk budget, the counters and the trace learn from a step."""
+        """Let the chunk budget, the trace and the live view learn from a step."""
         scheduler = self._scheduler
         num_decoding = sum(item.is_decode for item in batch)
         num_prompt_tokens = sum(item.num_tokens for item in batch) - num_decoding
@@ -205,6 +228,8 @@ class InferenceScheduler:
                     num_cached_pages=scheduler.cache.num_cached_pages,
                 )
             )
+        if self._live.is_watched:
+            self._live.note_step(batch, stopwatch.seconds)
 
     def _advance(self, item: ScheduledSequence, tokens: list[SampledToken]) -> int:
         """Give a sequence what came of a step; gives the number of tokens it grew by."""
@@ -282,6 +307,8 @@ class InferenceScheduler:
         self, generation: Generation, reason: FinishReason, event: Finished | Failed
     ) -> None:
         self._scheduler.remove(generation.sequence)
+        if self._live.is_watched:
+            self._live.note_end(generation.sequence, reason)
         del self._generations[generation.sequence.task_id]
         seconds = monotonic() - generation.sequence.submitted_at
         self.counters.note_finished(reason, generation.sequence, seconds)
@@ -306,3 +333,4 @@ class InferenceScheduler:
             self._on_closed(generation)
         self._generations.clear()
         self._outbox.flush()
+        self._live.close()

@@ -25,7 +25,7 @@ _BY_ORDER = attrgetter("order")
 
 
 class PageCache(Protocol):
-    """What scheduling needs of the K/V cache; ``astrai_kvcache.PagePool`` provides it."""
+    """What scheduling, and a view of it, need of the K/V cache; ``PagePool`` provides it."""
 
     @property
     def page_size(self) -> int:
@@ -73,6 +73,14 @@ class PageCache(Protocol):
 
     def task_free(self, task_id: str) -> None:
         """Release the task; its recorded pages stay cached."""
+        ...
+
+    def page_states(self) -> bytes:
+        """One byte a page: 0 free, 1 cached, ``1 + users`` in use."""
+        ...
+
+    def task_pages(self, task_id: str) -> list[int]:
+        """The pages of a task, in order."""
         ...
 
 

@@ -87,6 +87,20 @@ class CountingCache:
         """Give the task's pages back."""
         del self.lengths[task_id]
 
+    def page_states(self) -> bytes:
+        """Pages that tasks hold, then free ones."""
+        return bytes([2] * (self.num_pages - self.num_free_pages) + [0] * self.num_free_pages)
+
+    def task_pages(self, task_id: str) -> list[int]:
+        """As if tasks lay one behind the other."""
+        first = 0
+        for name, length in self.lengths.items():
+            end = first + self._pages(length)
+            if name == task_id:
+                return list(range(first, end))
+            first = end
+        return []
+
     def _pages(self, num_tokens: int) -> int:
         return -(-num_tokens // self.page_size)
 
