@@ -1,5 +1,7 @@
 """The Llama family: one decoder, described by a ``ModelConfig``."""
 
+from collections.abc import Sequence
+
 import torch
 
 from astrai_engine.models.config import LayerConfig, ModelConfig
@@ -38,31 +40,35 @@ class DecoderLayer:
         self.weights = weights
 
     @property
-    def phases(self) -> LayerPhases | None:
+    def phases(self) -> LayerPhases:
         """What `forward` computes, for backends that run all layers at once."""
         config, weights = self.layer_config, self.weights
-        if weights.query_norm is not None or weights.key_norm is not None:
-            return None
         return LayerPhases(
             attention_norm=weights.attention_norm,
             qkv=weights.qkv,
+            query_norm=weights.query_norm,
+            key_norm=weights.key_norm,
             output=weights.output,
             mlp_norm=weights.mlp_norm,
             gate_up=weights.gate_up,
             down=weights.down,
             eps=self.config.rms_norm_eps,
-            is_rotated=config.rotary,
+            rotation=0 if config.rotary else None,
             window=config.window,
         )
 
     def forward(
-        self, hidden: torch.Tensor, rotary: Rotary, cache: AttentionCache, backend: AttentionBackend
+        self,
+        hidden: torch.Tensor,
+        rotations: Sequence[Rotary],
+        cache: AttentionCache,
+        backend: AttentionBackend,
     ) -> torch.Tensor:
         """Advance the residual stream by one layer.
 
         Args:
             hidden: ``[tokens, hidden]``; may be changed in place.
-            rotary: the step's rotation.
+            rotations: the step's.
             cache: the step's view of the K/V cache.
             backend: computes attention.
 
@@ -71,13 +77,17 @@ class DecoderLayer:
         """
         weights, eps = self.weights, self.config.rms_norm_eps
         qkv = norm_linear(hidden, weights.attention_norm, eps, weights.qkv)
-        attended = self._attend(qkv, rotary, cache, backend)
+        attended = self._attend(qkv, rotations, cache, backend)
         hidden = linear_residual(attended, weights.output, hidden)
         inner = norm_gate_up(hidden, weights.mlp_norm, eps, weights.gate_up)
         return linear_residual(inner, weights.down, hidden)
 
     def _attend(
-        self, qkv: torch.Tensor, rotary: Rotary, cache: AttentionCache, backend: AttentionBackend
+        self,
+        qkv: torch.Tensor,
+        rotations: Sequence[Rotary],
+        cache: AttentionCache,
+        backend: AttentionBackend,
     ) -> torch.Tensor:
         config, weights = self.config, self.weights
         heads = qkv.view(qkv.shape[0], -1, config.head_dim)
@@ -93,7 +103,7 @@ class DecoderLayer:
             v,
             cache,
             self.layer_id,
-            rotary=rotary if self.layer_config.rotary else None,
+            rotary=rotations[0] if self.layer_config.rotary else None,
             window=self.layer_config.window,
         )
         return out.reshape(out.shape[0], -1)
@@ -153,7 +163,7 @@ class LlamaModel:
         """
         hidden = embedding(input_ids, self.weights.embedding)
         rotary = Rotary(self._rotary(position_ids), interleaved=False)
-        hidden = self.layers.forward(hidden, rotary, cache, backend)
+        hidden = self.layers.forward(hidden, (rotary,), cache, backend)
         if logit_rows is not None:
             hidden = hidden[logit_rows]
         eps = self.config.rms_norm_eps

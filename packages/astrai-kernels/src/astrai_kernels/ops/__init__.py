@@ -5,6 +5,7 @@ write, attention), `linear_residual` (output), `norm_gate_up` (norm, gate, up, S
 `linear_residual` again (down). What a phase runs is decided by the type of its weight.
 """
 
+from astrai_kernels.ops.activation import Activation
 from astrai_kernels.ops.embedding import Table, embedding
 from astrai_kernels.ops.largest import largest
 from astrai_kernels.ops.linear import linear, linear_residual, norm_linear
@@ -14,6 +15,7 @@ from astrai_kernels.ops.phases import LayerPhases
 from astrai_kernels.ops.weight import LinearWeight, Weight
 
 __all__ = [
+    "Activation",
     "LayerPhases",
     "LinearWeight",
     "Table",
