@@ -77,6 +77,7 @@ def assemble(config: EngineConfig) -> EngineParts:
     sizes = choose_sizes(
         config, loaded.config, device=device, kv_dtype=kv_dtype, free_bytes=free_memory(device)
     )
+    loaded.model.fit_context(sizes.max_seq_len)
     pool = _pool(config, loaded, sizes, device, kv_dtype)
     workspace = InferenceWorkspace(
         config.max_batch_size, sizes.max_step_tokens, sizes.max_seq_len, device
