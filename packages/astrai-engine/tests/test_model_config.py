@@ -2,8 +2,8 @@
 
 import pytest
 
-from astrai_engine.errors import ModelLoadError
-from astrai_engine.models import LayerConfig, ModelConfig
+from astrai_engine.errors import ModelLoadError, UnsupportedArchitectureError
+from astrai_engine.models import LayerConfig, ModelConfig, RopeConfig
 from astrai_engine.models.config import token_ids
 
 LLAMA = {
@@ -34,8 +34,8 @@ def test_what_a_file_leaves_out_has_the_families_default():
 def test_families_differ_in_what_their_code_fixes():
     qwen2 = read(architectures=["Qwen2ForCausalLM"])
     qwen3 = read(architectures=["Qwen3ForCausalLM"])
-    assert (qwen2.qkv_bias, qwen2.output_bias, qwen2.qk_norm) == (True, False, False)
-    assert (qwen3.qkv_bias, qwen3.qk_norm, qwen3.head_dim) == (False, True, 128)
+    assert (qwen2.qkv_bias, qwen2.output_bias, qwen2.qk_norm) == (True, False, None)
+    assert (qwen3.qkv_bias, qwen3.qk_norm, qwen3.head_dim) == (False, "head", 128)
     biased = read(attention_bias=True, mlp_bias=True)
     assert (biased.qkv_bias, biased.output_bias, biased.mlp_bias) == (True, True, True)
     assert read(architectures=["SmolLM3ForCausalLM"]).tie_word_embeddings
@@ -80,10 +80,15 @@ def test_layers_without_rotation():
 def test_an_unknown_architecture_is_refused_by_name():
     with pytest.raises(ModelLoadError) as caught:
         read(architectures=["MambaForCausalLM"])
-    assert str(caught.value).startswith("Architecture MambaForCausalLM is not supported; supported")
+    assert str(caught.value).startswith("Architecture MambaForCausalLM is not supported; ")
     assert "LlamaForCausalLM" in str(caught.value)
     with pytest.raises(ModelLoadError, match="Architecture unknown"):
         ModelConfig.from_hf({})
+
+
+def test_the_nearest_supported_architecture_is_named():
+    with pytest.raises(UnsupportedArchitectureError, match="the nearest supported one is Olmo2For"):
+        read(architectures=["Olmo3ForCausalLM"])
 
 
 def test_the_model_type_serves_without_an_architecture():
@@ -103,11 +108,71 @@ def test_a_missing_setting_is_named():
         ({"hidden_act": "gelu"}, "Activation 'gelu'"),
         ({"num_key_value_heads": 3}, "4 query heads cannot share 3"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5"),
+        (
+            {"architectures": ["Gemma3ForCausalLM"], "use_bidirectional_attention": True},
+            "attends in both directions",
+        ),
+        (
+            {
+                "architectures": ["Qwen3ForCausalLM"],
+                "use_sliding_window": True,
+                "sliding_window": 4,
+                "layer_types": ["chunked_attention"] * 3,
+            },
+            "Layer 0 is of type 'chunked_attention'",
+        ),
     ],
 )
 def test_settings_that_are_not_served_are_refused(changes, message):
     with pytest.raises(ModelLoadError, match=message):
         read(**changes)
+
+
+def test_a_model_that_also_sees_keeps_its_decoder_apart():
+    """The hub's Gemma 3 files leave out what transformers has defaults for."""
+    config = ModelConfig.from_hf(
+        {
+            "architectures": ["Gemma3ForConditionalGeneration"],
+            "eos_token_id": [1, 106],
+            "text_config": {
+                "hidden_size": 2560,
+                "intermediate_size": 10240,
+                "model_type": "gemma3_text",
+                "num_hidden_layers": 34,
+                "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+                "sliding_window": 1024,
+            },
+            "vision_config": {"hidden_size": 1152},
+        }
+    )
+    assert (config.num_heads, config.num_kv_heads, config.head_dim) == (8, 4, 256)
+    assert (config.vocab_size, config.max_seq_len) == (262208, 131072)
+    assert (config.rope.rope_type, config.rope.theta, config.rope.factor) == ("linear", 1e6, 8.0)
+    local, full = config.layers[4:6]
+    assert (local.window, full.window, full.rope) == (1024, None, None)
+    assert local.rope == RopeConfig(theta=1e4)
+    assert config.tie_word_embeddings
+    assert config.eos_token_ids == {1, 106}
+    assert config.weight_prefix == "language_model."
+
+
+def test_granites_factor_moves_into_the_stream():
+    """A factor on what layers add is its inverse on the stream, which norms do not see."""
+    config = read(
+        architectures=["GraniteForCausalLM"], residual_multiplier=0.25, embedding_multiplier=12.0
+    )
+    assert (config.embedding_scale, config.rms_norm_eps) == (48.0, 1.6e-4)
+
+
+def test_dynamic_scaling_has_a_context_to_ask_for():
+    config = read(rope_scaling={"type": "dynamic", "factor": 2.0})
+    assert (config.default_seq_len, config.max_seq_len) == (256, 512)
+    assert (read().default_seq_len, read().max_seq_len) == (256, 256)
+
+
+def test_a_file_may_bring_its_own_rope_factors():
+    config = read().with_rope(divisors=(1.0, 2.0))
+    assert config.rope == RopeConfig(divisors=(1.0, 2.0))
 
 
 @pytest.mark.parametrize(("value", "ids"), [(None, set()), (0, {0}), ([2, 7], {2, 7})])

@@ -42,12 +42,14 @@ def test_a_gguf_file_keeps_its_blocks(paged):
     for layer, expected in zip(
         packed.model.weights.layers, dense.model.weights.layers, strict=True
     ):
-        assert layer.gate_up.format is PackedFormat.Q4
-        for name in ("qkv", "output", "gate_up", "down"):
-            wanted = getattr(expected, name).weight
-            torch.testing.assert_close(
-                getattr(layer, name).dequantize(), wanted, rtol=1e-5, atol=1e-6
-            )
+        assert layer.mlp.gate_up.format is PackedFormat.Q4
+        for found, wanted in (
+            (layer.qkv, expected.qkv),
+            (layer.output, expected.output),
+            (layer.mlp.gate_up, expected.mlp.gate_up),
+            (layer.mlp.down, expected.mlp.down),
+        ):
+            torch.testing.assert_close(found.dequantize(), wanted.weight, rtol=1e-5, atol=1e-6)
     assert packed.model.weights.head is packed.model.weights.embedding
     found = logits(packed, paged, backend=CpuBackend(strict=True), kv_dtype=torch.float16)
     assert divergence(logits(dense, paged), found) < 1e-4
@@ -64,7 +66,7 @@ def test_any_checkpoint_can_be_rounded(paged, precision, limit):
     assert rounded.precision == precision
     layer = rounded.model.weights.layers[0]
     expected = PackedFormat.Q8 if precision == "int8" else PackedFormat.Q4
-    assert {layer.qkv.format, layer.down.format} == {expected}
+    assert {layer.qkv.format, layer.mlp.down.format} == {expected}
     assert rounded.model.weights.embedding.format is PackedFormat.Q8
     assert divergence(logits(load(None, "none"), paged), logits(rounded, paged)) < limit
 
@@ -74,7 +76,7 @@ def test_projections_that_are_not_whole_groups_stay_dense(tiny_checkpoint, paged
     loaded = load(tiny_checkpoint, "int8")
     layer = loaded.model.weights.layers[0]
     assert isinstance(layer.qkv, LinearWeight)
-    assert isinstance(layer.down, PackedWeight)
+    assert isinstance(layer.mlp.down, PackedWeight)
     found = logits(loaded, paged)
     assert divergence(logits(load(tiny_checkpoint, "none"), paged), found) < 1e-2
 

@@ -31,6 +31,13 @@ LLAMA3 = {
     "original_max_position_embeddings": 8192,
 }
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+DYNAMIC = {"rope_type": "dynamic", "factor": 4.0}
+LONGROPE = {
+    "rope_type": "longrope",
+    "short_factor": [1.0 + 0.01 * i for i in range(64)],
+    "long_factor": [1.0 + i for i in range(64)],
+    "original_max_position_embeddings": 4096,
+}
 
 
 @pytest.mark.parametrize(
@@ -44,6 +51,11 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
         YARN | {"attention_factor": 0.5},
         YARN | {"mscale": 1.0, "mscale_all_dim": 0.5},
         YARN | {"factor": None},
+        DYNAMIC,
+        LONGROPE,
+        LONGROPE | {"attention_factor": 1.1, "partial_rotary_factor": 1.0},
+        LONGROPE | {"factor": 4.0},
+        LONGROPE | {"factor": 0.5},
     ],
 )
 def test_scaled_as_transformers_does(scaling):
@@ -52,6 +64,38 @@ def test_scaled_as_transformers_does(scaling):
     rope = RopeConfig.from_hf(config)
     torch.testing.assert_close(inverse_frequencies(rope, HEAD_DIM), expected, rtol=1e-6, atol=0)
     assert rope.attention_factor == pytest.approx(factor, rel=1e-12)
+
+
+@pytest.mark.parametrize("seq_len", [4096, 4097, 131072, 200000])
+@pytest.mark.parametrize("scaling", [DYNAMIC, LONGROPE])
+def test_scaled_for_a_context_as_transformers_does(scaling, seq_len):
+    """The context decides: dynamic's base grows with it, longrope has two sets of factors."""
+    config = settings(**scaling)
+    init = ROPE_INIT_FUNCTIONS[scaling["rope_type"]]
+    expected, _ = init(LlamaConfig(**config), "cpu", seq_len=seq_len)
+    actual = inverse_frequencies(RopeConfig.from_hf(config), HEAD_DIM, seq_len)
+    torch.testing.assert_close(actual, expected, rtol=2e-6, atol=0)
+
+
+def test_older_names_of_longrope():
+    """Phi-3 called it su, then yarn."""
+    longrope = RopeConfig.from_hf(settings(**LONGROPE))
+    assert RopeConfig.from_hf(settings(**LONGROPE | {"rope_type": "su"})) == longrope
+    yarn = settings(**LONGROPE | {"rope_type": "yarn"})
+    assert RopeConfig.from_hf(yarn, is_yarn_longrope=True) == longrope
+
+
+def test_longrope_needs_a_factor_for_each_frequency():
+    with pytest.raises(ModelLoadError, match="needs a 'long_factor'"):
+        RopeConfig.from_hf(settings(**LONGROPE | {"long_factor": None}))
+    rope = RopeConfig.from_hf(settings(**LONGROPE | {"long_factor": [1.0]}))
+    with pytest.raises(ModelLoadError, match="1 factors for 64 frequencies"):
+        inverse_frequencies(rope, HEAD_DIM, 8192)
+
+
+def test_only_a_part_of_a_head_is_rotated():
+    rope = RopeConfig(rotated_share=0.5)
+    assert torch.equal(inverse_frequencies(rope, 64), inverse_frequencies(RopeConfig(), 32))
 
 
 def test_llama3_at_published_values():
@@ -77,7 +121,7 @@ def test_linear_divides():
 
 
 @pytest.mark.parametrize("form", ["rope_scaling", "rope_parameters"])
-@pytest.mark.parametrize("kind", ["foo", "dynamic", "longrope"])
+@pytest.mark.parametrize("kind", ["foo", "proportional"])
 def test_an_unknown_type_is_named(form, kind):
     """B175: a scaling we don't know is refused, not ignored."""
     with pytest.raises(ModelLoadError, match=f"'{kind}' is not supported; supported are default"):

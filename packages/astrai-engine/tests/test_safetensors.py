@@ -66,7 +66,7 @@ def test_tensors_take_the_requested_dtype(tmp_path, stored, wanted):
     embedding = tensors["model.embed_tokens.weight"].to(wanted)
     assert torch.equal(model.weights.embedding.weight, embedding)
     assert torch.equal(
-        model.weights.layers[1].gate_up.weight,
+        model.weights.layers[1].mlp.gate_up.weight,
         torch.cat(
             [
                 tensors[f"model.layers.1.mlp.{part}_proj.weight"].to(wanted)

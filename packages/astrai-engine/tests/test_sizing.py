@@ -9,7 +9,9 @@ from astrai_engine.placement import choose_device, choose_dtype
 from astrai_engine.sizing import choose_sizes, free_memory, kv_bytes_per_token
 
 CPU = torch.device("cpu")
-MODEL = SimpleNamespace(num_layers=2, num_kv_heads=3, head_dim=8, max_seq_len=8192)
+MODEL = SimpleNamespace(
+    num_layers=2, num_kv_heads=3, head_dim=8, default_seq_len=4096, max_seq_len=8192
+)
 
 
 def sizes(*, free_bytes=2**34, **settings):
@@ -25,13 +27,18 @@ def test_bytes_of_a_token():
 
 def test_the_pool_is_the_larger_of_one_context_and_a_thousand_tokens_a_request():
     assert sizes().n_tokens == 32 * 1024
-    assert sizes(max_batch_size=2).n_tokens == 8192
+    assert sizes(max_batch_size=2).n_tokens == 4096
 
 
 def test_the_pool_takes_at_most_a_quarter_of_memory_and_the_context_fits_it():
     chosen = sizes(free_bytes=4 * 384 * 1000)
     assert chosen.n_tokens == 992  # 1,000 tokens in whole pages of 16
     assert chosen.max_seq_len == 992
+
+
+def test_a_longer_context_than_the_default_can_be_asked_for():
+    assert sizes().max_seq_len == 4096
+    assert sizes(max_seq_len=8192).max_seq_len == 8192
 
 
 def test_wishes_are_honoured():

@@ -137,6 +137,27 @@ def test_norm_gate_up(kind, ffn):
     check(ops.norm_gate_up(x, norm, EPS, weight), F.silu(gate) * up, 2 * EXACT)
 
 
+def test_norm_gate_up_with_gelu():
+    gate_up = torch.randn(2 * 40, 64) / 8
+    weight = pack_dense(gate_up, paired=True)
+    x, norm = torch.randn(5, 64), torch.rand(64)
+    gate, up = (ops.rms_norm(x, norm, EPS).double() @ gate_up.double().t()).chunk(2, -1)
+    expected = F.gelu(gate, approximate="tanh") * up
+    check(ops.norm_gate_up(x, norm, EPS, weight, "gelu_tanh"), expected)
+
+
+def test_linear_residual_of_a_normalised_result():
+    values = torch.randn(24, 64) / 8
+    weight, x, norm = pack_dense(values), torch.randn(5, 64), torch.rand(24)
+    residual = torch.randn(5, 24)
+    added = x.double() @ values.double().t()
+    expected = residual.double() + ops.rms_norm(added, norm.double(), EPS)
+    total = ops.linear_residual(x, weight, residual.clone(), norm_weight=norm, eps=EPS)
+    check(total, expected)
+    with pytest.raises(ShapeError, match="norm must be"):
+        ops.linear_residual(x, weight, residual, norm_weight=norm[1:], eps=EPS)
+
+
 def test_norm_gate_up_of_a_weight_that_is_not_paired():
     weight, values, _ = make(BlockFormat.Q8_0, 40, 64)
     x, norm = torch.randn(6, 64), torch.ones(64)

@@ -27,6 +27,13 @@ def exact_rms_norm(x, weight):
     return weight * x / (x.square().mean(-1, keepdim=True) + EPS).sqrt()
 
 
+def test_a_float32_weight_scales_before_the_result_is_rounded():
+    """As Gemma's norms do; the other way round loses half a bit."""
+    x, weight = (30 * torch.randn(5, 64)).to(torch.bfloat16), torch.rand(64) + 0.5
+    exact = exact_rms_norm(x, weight)
+    assert torch.equal(rms_norm(x, weight, EPS), exact.to(torch.bfloat16))
+
+
 @pytest.fixture
 def x():
     return torch.randn(7, 24)
@@ -91,6 +98,27 @@ def test_linear_residual(x, make_weight, inference):
     with torch.inference_mode(inference):
         actual = linear_residual(x, weight, residual)
     torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_linear_residual_of_a_normalised_result(x, make_weight):
+    weight, residual, norm = make_weight(16, 24), torch.randn(7, 16), torch.rand(16)
+    actual = linear_residual(x, weight, residual.clone(), norm_weight=norm, eps=EPS)
+    expected = residual + exact_rms_norm(exact_linear(x, weight), norm)
+    torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_phases_without_a_norm(x, make_weight):
+    weight = make_weight(16, 24)
+    assert torch.equal(norm_linear(x, None, EPS, weight), linear(x, weight))
+    gate, up = linear(x, weight).chunk(2, -1)
+    assert torch.equal(norm_gate_up(x, None, EPS, weight), F.silu(gate) * up)
+
+
+def test_norm_gate_up_with_gelu(x, norm_weight, make_weight):
+    weight = make_weight(16, 24)
+    gate, up = norm_linear(x, norm_weight, EPS, weight).chunk(2, -1)
+    actual = norm_gate_up(x, norm_weight, EPS, weight, "gelu_tanh")
+    torch.testing.assert_close(actual, F.gelu(gate, approximate="tanh") * up)
 
 
 def test_linear_residual_is_differentiable(x):

@@ -82,6 +82,7 @@ def assemble(config: EngineConfig) -> EngineParts:
     sizes = choose_sizes(
         config, loaded.config, device=device, kv_dtype=kv_dtype, free_bytes=free_memory(device)
     )
+    loaded.model.fit_context(sizes.max_seq_len)
     tiers = CacheTiers(config)
     pool = _pool(config, loaded, sizes, device, kv_dtype, tiers)
     workspace = InferenceWorkspace(

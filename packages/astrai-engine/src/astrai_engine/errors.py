@@ -4,6 +4,7 @@ AstraiError
 ├── ConfigurationError       a setting is wrong; raised while starting
 │   ├── ModelNotFoundError   the named model is not there
 │   └── ModelLoadError       the model is there but cannot be loaded
+│       └── UnsupportedArchitectureError  nothing here runs models of its kind
 ├── RequestError             the request can never be served as it stands
 │   ├── InvalidRequestError  a parameter is wrong; ``param`` names it
 │   ├── PromptTooLongError   more tokens than the context (or the pool) holds
@@ -31,6 +32,10 @@ class ModelNotFoundError(ConfigurationError):
 
 class ModelLoadError(ConfigurationError):
     """The model exists but cannot be loaded."""
+
+
+class UnsupportedArchitectureError(ModelLoadError):
+    """Nothing here runs models of this architecture; the message names the nearest that is."""
 
 
 class RequestError(AstraiError):

@@ -49,7 +49,7 @@ def choose_sizes(
     Raises:
         ConfigurationError: the wishes contradict each other or the model.
     """
-    max_seq_len = config.max_seq_len or model.max_seq_len
+    max_seq_len = config.max_seq_len or model.default_seq_len
     if max_seq_len > model.max_seq_len:
         raise ConfigurationError(
             f"max_seq_len is {max_seq_len}, but the model's context ends at {model.max_seq_len}; "

@@ -24,7 +24,11 @@ class Layer(Protocol):
         """The layer as data; None when it does anything beyond the five phases."""
 
     def forward(
-        self, hidden: Tensor, rotary: Rotary, cache: AttentionCache, backend: AttentionBackend
+        self,
+        hidden: Tensor,
+        rotations: Sequence[Rotary],
+        cache: AttentionCache,
+        backend: AttentionBackend,
     ) -> Tensor:
         """Advance the residual stream ``[tokens, hidden]``, which may be changed in place."""
 
@@ -49,17 +53,21 @@ class LayerStack:
         return NativeStack.of(phases)
 
     def forward(
-        self, hidden: Tensor, rotary: Rotary, cache: AttentionCache, backend: AttentionBackend
+        self,
+        hidden: Tensor,
+        rotations: Sequence[Rotary],
+        cache: AttentionCache,
+        backend: AttentionBackend,
     ) -> Tensor:
         """Advance the residual stream by all layers.
 
         Args:
             hidden: ``[tokens, hidden]``; may be changed in place.
-            rotary: the step's rotation.
+            rotations: the step's, of which each layer uses one or none.
             cache: the step's view of the K/V cache.
             backend: computes attention, and decides how the layers run.
 
         Returns:
             ``[tokens, hidden]``, the same numbers however the layers run.
         """
-        return backend.run_layers(self, hidden, rotary, cache)
+        return backend.run_layers(self, hidden, rotations, cache)

@@ -94,6 +94,8 @@ class RotaryEmbedding(nn.Module):
 class Rotary:
     """The angles of one step's tokens, gathered once and applied in every layer.
 
+    A head may have more elements than are rotated: those behind the first ``dim`` stay as they are.
+
     Attributes:
         freqs_cis: ``[tokens, dim/2, 2]`` float32 (any leading shape).
         interleaved: pairs are neighbours; else they are half a head apart.
@@ -102,19 +104,25 @@ class Rotary:
     freqs_cis: Tensor
     interleaved: bool
 
+    @property
+    def dim(self) -> int:
+        """Elements of a head that are rotated."""
+        return 2 * self.freqs_cis.shape[-2]
+
     def apply(self, x: Tensor) -> Tensor:
-        """Rotate ``x`` of shape ``[..., heads, dim]``; see `apply_rotary_emb`."""
+        """Rotate ``x`` of shape ``[..., heads, head_dim]``; see `apply_rotary_emb`."""
         self.check_shape(x)
+        if x.shape[-1] > self.dim:
+            return torch.cat((self.apply(x[..., : self.dim]), x[..., self.dim :]), -1)
         rotated = self._rotate_pairs(x) if self.interleaved else self._rotate_halves(x)
         return rotated.to(x.dtype)
 
     def check_shape(self, x: Tensor) -> None:
-        """Raise `ShapeError` if ``x`` of shape ``[..., heads, dim]`` cannot be rotated."""
-        expected = (*self.freqs_cis.shape[:-2], 2 * self.freqs_cis.shape[-2])
-        if (*x.shape[:-2], x.shape[-1]) != expected:
+        """Raise `ShapeError` if ``x`` of shape ``[..., heads, head_dim]`` cannot be rotated."""
+        if x.shape[:-2] != self.freqs_cis.shape[:-2] or x.shape[-1] < self.dim:
             raise ShapeError(
-                f"Cannot rotate x of shape {tuple(x.shape)}, read as [..., heads, dim], by angles "
-                f"of shape {tuple(self.freqs_cis.shape)}, read as [..., dim/2, 2]."
+                f"Cannot rotate x of shape {tuple(x.shape)}, read as [..., heads, head_dim], by "
+                f"angles of shape {tuple(self.freqs_cis.shape)}, read as [..., dim/2, 2]."
             )
 
     @cached_property
@@ -140,9 +148,9 @@ def apply_rotary_emb(x: Tensor, freqs_cis: Tensor, *, interleaved: bool = True) 
     """Rotate each head of ``x`` by its token's angles; differentiable.
 
     Args:
-        x: ``[..., heads, dim]``.
+        x: ``[..., heads, head_dim]``; only the first ``dim`` elements are rotated.
         freqs_cis: ``[..., dim/2, 2]`` float32 with the leading shape of ``x``, as
-            `RotaryEmbedding` gives it.
+            `RotaryEmbedding` gives it; ``dim`` is at most ``head_dim``.
         interleaved: pairs are neighbours (complex numbers); False for pairs half a head apart.
 
     Returns:

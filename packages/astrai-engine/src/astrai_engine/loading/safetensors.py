@@ -106,5 +106,6 @@ def _open(path: Path) -> Any:
 
 
 def _is_spare(name: str, config: ModelConfig) -> bool:
-    tied_head = config.tie_word_embeddings and name == "lm_head.weight"
-    return tied_head or _DERIVED.fullmatch(name) is not None
+    prefix = config.weight_prefix
+    tied_head = config.tie_word_embeddings and name == f"{prefix}lm_head.weight"
+    return tied_head or not name.startswith(prefix) or _DERIVED.fullmatch(name) is not None

@@ -1,8 +1,17 @@
 """Model definitions: the Llama family on the ops and backends of ``astrai_kernels``."""
 
-from astrai_engine.models.config import LayerConfig, ModelConfig
+from astrai_engine.models.allocation import allocate
+from astrai_engine.models.config import ExpertsConfig, LayerConfig, ModelConfig
 from astrai_engine.models.llama import LlamaModel
 from astrai_engine.models.rope import RopeConfig
-from astrai_engine.models.weights import ModelWeights, allocate
+from astrai_engine.models.weights import ModelWeights
 
-__all__ = ["LayerConfig", "LlamaModel", "ModelConfig", "ModelWeights", "RopeConfig", "allocate"]
+__all__ = [
+    "ExpertsConfig",
+    "LayerConfig",
+    "LlamaModel",
+    "ModelConfig",
+    "ModelWeights",
+    "RopeConfig",
+    "allocate",
+]

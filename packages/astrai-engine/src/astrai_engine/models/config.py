@@ -1,11 +1,15 @@
 """What a model is made of, in our own names."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
-from astrai_engine.errors import ModelLoadError
 from astrai_engine.models.rope import RopeConfig
+from astrai_kernels.ops import Activation
+
+NormPlacement = Literal["before", "after", "around"]
+"""Where a layer's two blocks are normalised: what they read, what they add to the residual
+stream, or both."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,10 +19,31 @@ class LayerConfig:
     Attributes:
         window: how many tokens back a token sees, itself included; None is all.
         rotary: whether queries and keys are rotated.
+        rope: how, where it is another way than the model's.
+        is_sparse: the feed-forward block is the model's mixture of experts.
     """
 
     window: int | None = None
     rotary: bool = True
+    rope: RopeConfig | None = None
+    is_sparse: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertsConfig:
+    """A mixture of experts in the place of a feed-forward block.
+
+    Attributes:
+        count: experts of a layer.
+        num_chosen: experts that each token goes through.
+        intermediate_size: dimensions inside an expert.
+        normalizes: whether the shares of the chosen ones are made to sum to 1.
+    """
+
+    count: int
+    num_chosen: int
+    intermediate_size: int
+    normalizes: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +59,29 @@ class ModelConfig:
         hidden_size: dimensions of the residual stream.
         intermediate_size: dimensions inside the feed-forward block.
         vocab_size: rows of the embedding and of the logits.
-        max_seq_len: context in tokens.
+        max_seq_len: the longest context it can serve, in tokens.
         rms_norm_eps: added to the mean square in every norm.
         rope: how positions become angles.
         layers: one entry per layer.
         qkv_bias: whether the query, key and value projections add a bias.
         output_bias: whether the projection after attention adds one.
         mlp_bias: whether the feed-forward projections add one.
-        qk_norm: whether each head's query and key are normed before rotation.
+        is_fused: the checkpoint keeps queries, keys and values as one tensor, and so the two
+            halves of the gated feed-forward block.
+        qk_norm: queries and keys are normed before rotation: each ``head``, or ``all`` of a
+            token's heads together; None for no norm.
+        norms: where norms are.
+        norm_offset: added to every norm's weight, which the checkpoint keeps without it.
+        are_norms_wide: norms scale in float32, whatever the model's dtype.
+        activation: of the feed-forward block's gate.
+        experts: the mixture of the layers that have one.
+        embedding_scale: factor on embeddings.
+        attention_scale: factor on attention scores; None is ``head_dim ** -0.5``.
+        attention_softcap: attention scores are squeezed smoothly to within this, or None.
+        logit_scale: factor on logits.
+        logit_softcap: logits are squeezed smoothly to within this, or None.
         tie_word_embeddings: the head is the embedding.
+        weight_prefix: of the names of all tensors; others belong to parts that are not served.
         eos_token_ids: end-of-sequence ids the configuration names.
     """
 
@@ -61,8 +100,20 @@ class ModelConfig:
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
-    qk_norm: bool = False
+    is_fused: bool = False
+    qk_norm: Literal["head", "all"] | None = None
+    norms: NormPlacement = "before"
+    norm_offset: float = 0.0
+    are_norms_wide: bool = False
+    activation: Activation = "silu"
+    experts: ExpertsConfig | None = None
+    embedding_scale: float = 1.0
+    attention_scale: float | None = None
+    attention_softcap: float | None = None
+    logit_scale: float = 1.0
+    logit_softcap: float | None = None
     tie_word_embeddings: bool = False
+    weight_prefix: str = ""
     eos_token_ids: frozenset[int] = frozenset()
 
     @classmethod
@@ -76,118 +127,22 @@ class ModelConfig:
             The same model in our names.
 
         Raises:
-            ModelLoadError: the architecture or a setting is not supported, or one is missing.
+            UnsupportedArchitectureError: the architecture is not one of ours.
+            ModelLoadError: a setting is not supported, or one is missing.
         """
-        family = _family(config)
-        try:
-            return _translate(config, family)
-        except KeyError as error:
-            raise ModelLoadError(
-                f"The model's configuration has no {error.args[0]!r}; "
-                "config.json of a complete checkpoint has it."
-            ) from error
+        # Here, and not above: the translation makes what this module defines.
+        from astrai_engine.models.hf_config import translate  # noqa: PLC0415
 
+        return translate(config)
 
-@dataclass(frozen=True, kw_only=True)
-class _Family:
-    """What an architecture's code fixes and its configuration leaves unsaid."""
+    @property
+    def default_seq_len(self) -> int:
+        """The context served when nobody asks for another, in tokens."""
+        return self.rope.trained_seq_len(self.max_seq_len)
 
-    qkv_bias: bool | None = None  # None: as ``attention_bias`` says
-    output_bias: bool | None = None
-    qk_norm: bool = False
-    head_dim: int | None = None  # None: hidden_size / num_heads
-    windows: str = "none"  # "all" layers, "typed" by ``layer_types``, or "none"
-    tied: bool = False
-
-
-_FAMILIES = {
-    "llama": _Family(),
-    "mistral": _Family(qkv_bias=False, output_bias=False, windows="all"),
-    "qwen2": _Family(qkv_bias=True, output_bias=False, windows="typed"),
-    "qwen3": _Family(qk_norm=True, head_dim=128, windows="typed"),
-    "smollm3": _Family(windows="typed", tied=True),
-}
-_ARCHITECTURES = {
-    "LlamaForCausalLM": "llama",
-    "MistralForCausalLM": "mistral",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-    "SmolLM3ForCausalLM": "smollm3",
-}
-
-
-def _family(config: Mapping[str, Any]) -> str:
-    named = list(config.get("architectures") or [])
-    for architecture in named:
-        if architecture in _ARCHITECTURES:
-            return _ARCHITECTURES[architecture]
-    model_type = config.get("model_type")
-    if not named and model_type in _FAMILIES:
-        return str(model_type)
-    raise ModelLoadError(
-        f"Architecture {', '.join(named) or model_type or 'unknown'} is not supported; "
-        f"supported are {', '.join(_ARCHITECTURES)}."
-    )
-
-
-def _translate(config: Mapping[str, Any], architecture: str) -> ModelConfig:
-    family = _FAMILIES[architecture]
-    activation = config.get("hidden_act") or "silu"
-    if activation not in ("silu", "swish"):
-        raise ModelLoadError(f"Activation {activation!r} is not supported; supported is silu.")
-    num_heads = config["num_attention_heads"]
-    num_kv_heads = config.get("num_key_value_heads") or num_heads
-    if num_heads % num_kv_heads:
-        raise ModelLoadError(
-            f"The model's {num_heads} query heads cannot share {num_kv_heads} key and value heads "
-            "evenly."
-        )
-    attention_bias = bool(config.get("attention_bias"))
-    head_dim = config.get("head_dim") or family.head_dim or config["hidden_size"] // num_heads
-    return ModelConfig(
-        architecture=architecture,
-        num_layers=config["num_hidden_layers"],
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
-        hidden_size=config["hidden_size"],
-        intermediate_size=config["intermediate_size"],
-        vocab_size=config["vocab_size"],
-        max_seq_len=config["max_position_embeddings"],
-        rms_norm_eps=config["rms_norm_eps"],
-        rope=RopeConfig.from_hf(config),
-        layers=_layers(config, family),
-        qkv_bias=attention_bias if family.qkv_bias is None else family.qkv_bias,
-        output_bias=attention_bias if family.output_bias is None else family.output_bias,
-        mlp_bias=bool(config.get("mlp_bias")),
-        qk_norm=family.qk_norm,
-        tie_word_embeddings=bool(config.get("tie_word_embeddings", family.tied)),
-        eos_token_ids=token_ids(config.get("eos_token_id")),
-    )
-
-
-def _layers(config: Mapping[str, Any], family: _Family) -> tuple[LayerConfig, ...]:
-    count = config["num_hidden_layers"]
-    rotary = config.get("no_rope_layers") or [1] * count
-    return tuple(
-        LayerConfig(window=window, rotary=bool(rotates))
-        for window, rotates in zip(_windows(config, family, count), rotary, strict=True)
-    )
-
-
-def _windows(config: Mapping[str, Any], family: _Family, count: int) -> list[int | None]:
-    window = config.get("sliding_window")
-    if window is None or family.windows == "none":
-        return [None] * count
-    if family.windows == "all":
-        return [window] * count
-    if not config.get("use_sliding_window"):
-        return [None] * count
-    types = config.get("layer_types")
-    if types is None:
-        first = config.get("max_window_layers") or 0
-        return [window if layer >= first else None for layer in range(count)]
-    return [window if kind == "sliding_attention" else None for kind in types]
+    def with_rope(self, **changes: Any) -> "ModelConfig":
+        """The same model with other settings of its ``rope``."""
+        return replace(self, rope=replace(self.rope, **changes))
 
 
 def token_ids(value: Any) -> frozenset[int]:

@@ -1,9 +1,11 @@
 """The Llama family: one decoder, described by a ``ModelConfig``."""
 
+from collections.abc import Sequence
+
 import torch
 
-from astrai_engine.models.config import LayerConfig, ModelConfig
-from astrai_engine.models.rope import inverse_frequencies
+from astrai_engine.models.config import ModelConfig
+from astrai_engine.models.rope import RopeConfig, inverse_frequencies
 from astrai_engine.models.weights import LayerWeights, ModelWeights
 from astrai_kernels import (
     AttentionBackend,
@@ -14,8 +16,10 @@ from astrai_kernels import (
 )
 from astrai_kernels.ops import (
     LayerPhases,
+    Mixture,
     embedding,
     linear_residual,
+    mix_experts,
     norm_gate_up,
     norm_linear,
     rms_norm,
@@ -29,74 +33,114 @@ class DecoderLayer:
         layer_id: its index, which names its part of the cache.
         config: the model's configuration.
         weights: its tensors.
+        rotation: which of a step's rotations it uses; None for none.
     """
 
-    def __init__(self, layer_id: int, config: ModelConfig, weights: LayerWeights) -> None:
+    def __init__(
+        self, layer_id: int, config: ModelConfig, weights: LayerWeights, rotation: int | None
+    ) -> None:
         self.layer_id = layer_id
-        self.layer_config: LayerConfig = config.layers[layer_id]
         self.config = config
         self.weights = weights
+        self.norms = weights.norms.shifted(config.norm_offset)
+        self.rotation = rotation
+        self.window = config.layers[layer_id].window
 
     @property
     def phases(self) -> LayerPhases | None:
         """What `forward` computes, for backends that run all layers at once."""
-        config, weights = self.layer_config, self.weights
-        if weights.query_norm is not None or weights.key_norm is not None:
+        config, weights, norms, mlp = self.config, self.weights, self.norms, self.weights.mlp
+        if isinstance(mlp, Mixture) or config.qk_norm == "all":
             return None
         return LayerPhases(
-            attention_norm=weights.attention_norm,
+            attention_norm=norms.attention,
             qkv=weights.qkv,
+            query_norm=norms.query,
+            key_norm=norms.key,
             output=weights.output,
-            mlp_norm=weights.mlp_norm,
-            gate_up=weights.gate_up,
-            down=weights.down,
-            eps=self.config.rms_norm_eps,
-            is_rotated=config.rotary,
-            window=config.window,
+            output_norm=norms.output,
+            mlp_norm=norms.mlp,
+            gate_up=mlp.gate_up,
+            activation=config.activation,
+            down=mlp.down,
+            down_norm=norms.down,
+            eps=config.rms_norm_eps,
+            rotation=self.rotation,
+            scale=config.attention_scale,
+            softcap=config.attention_softcap,
+            window=self.window,
         )
 
     def forward(
-        self, hidden: torch.Tensor, rotary: Rotary, cache: AttentionCache, backend: AttentionBackend
+        self,
+        hidden: torch.Tensor,
+        rotations: Sequence[Rotary],
+        cache: AttentionCache,
+        backend: AttentionBackend,
     ) -> torch.Tensor:
         """Advance the residual stream by one layer.
 
         Args:
             hidden: ``[tokens, hidden]``; may be changed in place.
-            rotary: the step's rotation.
+            rotations: the step's, of which the layer uses one or none.
             cache: the step's view of the K/V cache.
             backend: computes attention.
 
         Returns:
             ``[tokens, hidden]``.
         """
-        weights, eps = self.weights, self.config.rms_norm_eps
-        qkv = norm_linear(hidden, weights.attention_norm, eps, weights.qkv)
-        attended = self._attend(qkv, rotary, cache, backend)
-        hidden = linear_residual(attended, weights.output, hidden)
-        inner = norm_gate_up(hidden, weights.mlp_norm, eps, weights.gate_up)
-        return linear_residual(inner, weights.down, hidden)
+        weights, norms, mlp, eps = (
+            self.weights,
+            self.norms,
+            self.weights.mlp,
+            self.config.rms_norm_eps,
+        )
+        qkv = norm_linear(hidden, norms.attention, eps, weights.qkv)
+        attended = self._attend(qkv, rotations, cache, backend)
+        hidden = linear_residual(
+            attended, weights.output, hidden, norm_weight=norms.output, eps=eps
+        )
+        if isinstance(mlp, Mixture):
+            return hidden + self._mix(hidden, mlp)
+        inner = norm_gate_up(hidden, norms.mlp, eps, mlp.gate_up, self.config.activation)
+        return linear_residual(inner, mlp.down, hidden, norm_weight=norms.down, eps=eps)
 
     def _attend(
-        self, qkv: torch.Tensor, rotary: Rotary, cache: AttentionCache, backend: AttentionBackend
+        self,
+        qkv: torch.Tensor,
+        rotations: Sequence[Rotary],
+        cache: AttentionCache,
+        backend: AttentionBackend,
     ) -> torch.Tensor:
-        config, weights = self.config, self.weights
+        config = self.config
         heads = qkv.view(qkv.shape[0], -1, config.head_dim)
-        first_key = config.num_heads
-        first_value = first_key + config.num_kv_heads
-        q, k, v = heads[:, :first_key], heads[:, first_key:first_value], heads[:, first_value:]
-        if weights.query_norm is not None and weights.key_norm is not None:
-            q = rms_norm(q, weights.query_norm, config.rms_norm_eps)
-            k = rms_norm(k, weights.key_norm, config.rms_norm_eps)
+        q, k, v = heads.split_with_sizes(
+            (config.num_heads, config.num_kv_heads, config.num_kv_heads), 1
+        )
         out = backend.attend(
-            q,
-            k,
+            self._norm_heads(q, self.norms.query),
+            self._norm_heads(k, self.norms.key),
             v,
             cache,
             self.layer_id,
-            rotary=rotary if self.layer_config.rotary else None,
-            window=self.layer_config.window,
+            rotary=None if self.rotation is None else rotations[self.rotation],
+            scale=config.attention_scale,
+            softcap=config.attention_softcap,
+            window=self.window,
         )
         return out.reshape(out.shape[0], -1)
+
+    def _norm_heads(self, heads: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
+        """Norm each head, or with a weight for all of a token's heads, those together."""
+        if weight is None:
+            return heads
+        rows = heads.reshape(*heads.shape[:-2], -1, len(weight))
+        return rms_norm(rows, weight, self.config.rms_norm_eps).view(heads.shape)
+
+    def _mix(self, hidden: torch.Tensor, mixture: Mixture) -> torch.Tensor:
+        norms, eps = self.norms, self.config.rms_norm_eps
+        x = hidden if norms.mlp is None else rms_norm(hidden, norms.mlp, eps)
+        return mix_experts(x, mixture, self.config.activation)
 
 
 class LlamaModel:
@@ -110,15 +154,16 @@ class LlamaModel:
     def __init__(self, config: ModelConfig, weights: ModelWeights) -> None:
         self.config = config
         self.weights = weights
+        self.norm = weights.norm + config.norm_offset if config.norm_offset else weights.norm
+        ways = [(layer.rope or config.rope) if layer.rotary else None for layer in config.layers]
+        self._ropes = list(dict.fromkeys(rope for rope in ways if rope is not None))
         self.layers = LayerStack(
-            [DecoderLayer(i, config, layer) for i, layer in enumerate(weights.layers)]
+            [
+                DecoderLayer(i, config, layer, None if rope is None else self._ropes.index(rope))
+                for i, (layer, rope) in enumerate(zip(weights.layers, ways, strict=True))
+            ]
         )
-        self._rotary = RotaryEmbedding(
-            config.head_dim,
-            config.max_seq_len,
-            inv_freq=inverse_frequencies(config.rope, config.head_dim).to(self.device),
-            attention_scaling=config.rope.attention_factor,
-        )
+        self.fit_context(config.default_seq_len)
 
     @property
     def device(self) -> torch.device:
@@ -127,8 +172,16 @@ class LlamaModel:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of weights and activations."""
-        return self.weights.norm.dtype
+        """Of activations."""
+        return self.weights.dtype
+
+    def fit_context(self, max_seq_len: int) -> None:
+        """Prepare for positions below ``max_seq_len``, which may change how they are rotated.
+
+        Dynamic and longrope scaling have other frequencies for a context beyond the original one.
+        K/V computed before are of no use after such a change.
+        """
+        self._tables = [self._table(rope, max_seq_len) for rope in self._ropes]
 
     def forward(
         self,
@@ -139,7 +192,7 @@ class LlamaModel:
         *,
         logit_rows: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Run one step over a packed, ragged batch.
+        """Compute logits of packed tokens.
 
         Args:
             input_ids: int64 ``[tokens]``.
@@ -151,10 +204,27 @@ class LlamaModel:
         Returns:
             Logits, float32 ``[rows, vocab]``.
         """
+        config = self.config
         hidden = embedding(input_ids, self.weights.embedding)
-        rotary = Rotary(self._rotary(position_ids), interleaved=False)
-        hidden = self.layers.forward(hidden, rotary, cache, backend)
+        if config.embedding_scale != 1.0:
+            hidden = hidden * config.embedding_scale
+        rotations = [Rotary(table(position_ids), interleaved=False) for table in self._tables]
+        hidden = self.layers.forward(hidden, rotations, cache, backend)
         if logit_rows is not None:
             hidden = hidden[logit_rows]
-        eps = self.config.rms_norm_eps
-        return norm_linear(hidden, self.weights.norm, eps, self.weights.head).float()
+        logits = norm_linear(hidden, self.norm, config.rms_norm_eps, self.weights.head).float()
+        if config.logit_scale != 1.0:
+            logits *= config.logit_scale
+        if config.logit_softcap is not None:
+            logits = config.logit_softcap * torch.tanh(logits / config.logit_softcap)
+        return logits
+
+    def _table(self, rope: RopeConfig, max_seq_len: int) -> RotaryEmbedding:
+        head_dim = self.config.head_dim
+        frequencies = inverse_frequencies(rope, head_dim, max_seq_len).to(self.device)
+        return RotaryEmbedding(
+            2 * len(frequencies),
+            max_seq_len,
+            inv_freq=frequencies,
+            attention_scaling=rope.attention_factor,
+        )

@@ -1,14 +1,12 @@
-"""A model's tensors, allocated once in the form the ops want, and the names that fill them."""
+"""A model's tensors, in the form the ops want."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
 
 import torch
 
-from astrai_engine.models.config import ModelConfig
 from astrai_kernels.cpu.weights import PackedWeight
-from astrai_kernels.ops import LinearWeight
+from astrai_kernels.ops import LinearWeight, Mixture
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,29 +38,64 @@ Packer = Callable[[Projection], PackedWeight | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerWeights:
-    """Tensors of one decoder layer.
+class GatedWeights:
+    """Tensors of a gated feed-forward block.
 
     Attributes:
-        attention_norm: ``[hidden]``.
-        qkv: queries, keys and values as one projection,
-            ``[(num_heads + 2 * num_kv_heads) * head_dim, hidden]``.
-        query_norm: ``[head_dim]``, or None.
-        key_norm: ``[head_dim]``, or None.
-        output: ``[hidden, num_heads * head_dim]``.
-        mlp_norm: ``[hidden]``.
         gate_up: gate rows, then up rows, ``[2 * intermediate, hidden]``.
         down: ``[hidden, intermediate]``.
     """
 
-    attention_norm: torch.Tensor
-    qkv: AnyWeight
-    query_norm: torch.Tensor | None
-    key_norm: torch.Tensor | None
-    output: AnyWeight
-    mlp_norm: torch.Tensor
     gate_up: AnyWeight
     down: AnyWeight
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerNorms:
+    """The weights of a decoder layer's norms; None where a model has no such norm.
+
+    Attributes:
+        attention: of what attention reads, ``[hidden]``.
+        query: ``[head_dim]``, or of all query heads together.
+        key: alike, of the key heads.
+        output: of what attention adds to the residual stream, ``[hidden]``.
+        mlp: of what the feed-forward block reads, ``[hidden]``.
+        down: of what it adds, ``[hidden]``.
+    """
+
+    attention: torch.Tensor | None = None
+    query: torch.Tensor | None = None
+    key: torch.Tensor | None = None
+    output: torch.Tensor | None = None
+    mlp: torch.Tensor | None = None
+    down: torch.Tensor | None = None
+
+    def shifted(self, offset: float) -> "LayerNorms":
+        """The same norms with weights that are larger by ``offset``."""
+        if not offset:
+            return self
+        weights = {each.name: getattr(self, each.name) for each in fields(self)}
+        return LayerNorms(
+            **{name: None if w is None else w + offset for name, w in weights.items()}
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerWeights:
+    """Tensors of one decoder layer.
+
+    Attributes:
+        norms: the norms.
+        qkv: queries, keys and values as one projection,
+            ``[(num_heads + 2 * num_kv_heads) * head_dim, hidden]``.
+        output: ``[hidden, num_heads * head_dim]``.
+        mlp: the feed-forward block, or the mixture of experts in its place.
+    """
+
+    norms: LayerNorms
+    qkv: AnyWeight
+    output: AnyWeight
+    mlp: GatedWeights | Mixture
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +107,7 @@ class ModelWeights:
         layers: one entry per decoder layer.
         norm: the last norm, ``[hidden]``.
         head: ``[vocab, hidden]``; the embedding itself when tied.
+        dtype: of activations.
         slots: the checkpoint's tensor name to the view its values are copied into. Filling
             every slot fills the model.
         packed: names of tensors that a packer took, so that nothing is left to fill.
@@ -83,125 +117,6 @@ class ModelWeights:
     layers: tuple[LayerWeights, ...]
     norm: torch.Tensor
     head: AnyWeight
+    dtype: torch.dtype
     slots: dict[str, torch.Tensor] = field(repr=False)
     packed: frozenset[str] = field(repr=False)
-
-
-def allocate(
-    config: ModelConfig,
-    *,
-    device: torch.device,
-    dtype: torch.dtype,
-    packer: Packer | None = None,
-) -> ModelWeights:
-    """Reserve memory for a model, uninitialised.
-
-    Args:
-        config: its shapes.
-        device: where the tensors live.
-        dtype: of every dense tensor.
-        packer: asked for every projection first.
-
-    Returns:
-        Weights whose ``slots`` are still to be filled.
-    """
-    return _Allocation(config, device, dtype, packer).model()
-
-
-@dataclass
-class _Allocation:
-    config: ModelConfig
-    device: torch.device
-    dtype: torch.dtype
-    packer: Packer | None
-    slots: dict[str, torch.Tensor] = field(default_factory=dict)
-    packed: set[str] = field(default_factory=set)
-
-    def model(self) -> ModelWeights:
-        config = self.config
-        embedding = self._table("model.embed_tokens")
-        layers = tuple(self._layer(f"model.layers.{i}") for i in range(config.num_layers))
-        norm = self._tensor("model.norm.weight", config.hidden_size)
-        head = embedding if config.tie_word_embeddings else self._table("lm_head")
-        return ModelWeights(
-            embedding=embedding,
-            layers=layers,
-            norm=norm,
-            head=head,
-            slots=self.slots,
-            packed=frozenset(self.packed),
-        )
-
-    def _layer(self, prefix: str) -> LayerWeights:
-        config, attention, mlp = self.config, f"{prefix}.self_attn", f"{prefix}.mlp"
-        queries = config.num_heads * config.head_dim
-        keys = config.num_kv_heads * config.head_dim
-        hidden, inner = config.hidden_size, config.intermediate_size
-        return LayerWeights(
-            attention_norm=self._tensor(f"{prefix}.input_layernorm.weight", hidden),
-            qkv=self._projection(
-                names=tuple(f"{attention}.{name}" for name in ("q_proj", "k_proj", "v_proj")),
-                rows=(queries, keys, keys),
-                columns=hidden,
-                has_bias=config.qkv_bias,
-            ),
-            query_norm=self._head_norm(f"{attention}.q_norm.weight"),
-            key_norm=self._head_norm(f"{attention}.k_norm.weight"),
-            output=self._projection(
-                names=(f"{attention}.o_proj",),
-                rows=(hidden,),
-                columns=queries,
-                has_bias=config.output_bias,
-            ),
-            mlp_norm=self._tensor(f"{prefix}.post_attention_layernorm.weight", hidden),
-            gate_up=self._projection(
-                names=(f"{mlp}.gate_proj", f"{mlp}.up_proj"),
-                rows=(inner, inner),
-                columns=hidden,
-                has_bias=config.mlp_bias,
-                is_gate_up=True,
-            ),
-            down=self._projection(
-                names=(f"{mlp}.down_proj",),
-                rows=(hidden,),
-                columns=inner,
-                has_bias=config.mlp_bias,
-            ),
-        )
-
-    def _tensor(self, name: str, *shape: int) -> torch.Tensor:
-        tensor = torch.empty(shape, device=self.device, dtype=self.dtype)
-        self.slots[name] = tensor
-        return tensor
-
-    def _head_norm(self, name: str) -> torch.Tensor | None:
-        return self._tensor(name, self.config.head_dim) if self.config.qk_norm else None
-
-    def _table(self, name: str) -> AnyWeight:
-        config = self.config
-        return self._projection(
-            names=(name,), rows=(config.vocab_size,), columns=config.hidden_size, is_table=True
-        )
-
-    def _projection(self, **description: Any) -> AnyWeight:
-        projection = Projection(**description)
-        packed = None if self.packer is None else self.packer(projection)
-        if packed is None:
-            return self._dense(projection)
-        suffixes = (".weight", ".bias") if projection.has_bias else (".weight",)
-        self.packed |= {name + suffix for name in projection.names for suffix in suffixes}
-        return packed
-
-    def _dense(self, projection: Projection) -> LinearWeight:
-        rows = sum(projection.rows)
-        weight = torch.empty(rows, projection.columns, device=self.device, dtype=self.dtype)
-        bias = None
-        if projection.has_bias:
-            bias = torch.empty(rows, device=self.device, dtype=self.dtype)
-        start = 0
-        for name, count in zip(projection.names, projection.rows, strict=True):
-            self.slots[f"{name}.weight"] = weight[start : start + count]
-            if bias is not None:
-                self.slots[f"{name}.bias"] = bias[start : start + count]
-            start += count
-        return LinearWeight(weight, bias)

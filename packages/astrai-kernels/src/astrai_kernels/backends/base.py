@@ -1,6 +1,7 @@
 """What an attention backend is, and what it needs of a cache."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -90,6 +91,7 @@ class AttentionBackend(ABC):
         *,
         rotary: Rotary | None = None,
         scale: float | None = None,
+        softcap: float | None = None,
         window: int | None = None,
     ) -> Tensor:
         """Rotate q and k, write k and v to the cache, and attend over it.
@@ -106,6 +108,7 @@ class AttentionBackend(ABC):
             layer_id: index into the cache's buffers.
             rotary: angles of this step's tokens; None leaves q and k as they are.
             scale: factor on the scores; None is ``head_dim ** -0.5``.
+            softcap: scores become ``softcap * tanh(score / softcap)``; None leaves them.
             window: a token sees only the last ``window`` positions, its own among them; None
                 sees all.
 
@@ -117,14 +120,18 @@ class AttentionBackend(ABC):
         """
 
     def run_layers(
-        self, layers: "LayerStack", hidden: Tensor, rotary: Rotary, cache: AttentionCache
+        self,
+        layers: "LayerStack",
+        hidden: Tensor,
+        rotations: Sequence[Rotary],
+        cache: AttentionCache,
     ) -> Tensor:
         """Advance the residual stream by all layers, one by one unless a backend can do better.
 
         Args:
             layers: the model's layers.
             hidden: ``[tokens, hidden]``; may be changed in place.
-            rotary: angles of this step's tokens.
+            rotations: angles of this step's tokens; each layer uses one of them, or none.
             cache: where K/V live.
 
         Returns:
@@ -134,5 +141,5 @@ class AttentionBackend(ABC):
             ShapeError: the tensors do not fit together.
         """
         for layer in layers:
-            hidden = layer.forward(hidden, rotary, cache, self)
+            hidden = layer.forward(hidden, rotations, cache, self)
         return hidden

@@ -1,7 +1,7 @@
 """The native CPU backend: attention by the compiled kernels, read through the page table."""
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
@@ -54,6 +54,7 @@ class CpuBackend(AttentionBackend):
         *,
         rotary: Rotary | None = None,
         scale: float | None = None,
+        softcap: float | None = None,
         window: int | None = None,
     ) -> Tensor:
         """See `AttentionBackend.attend`.
@@ -68,36 +69,40 @@ class CpuBackend(AttentionBackend):
                 raise BackendUnavailableError(self.name.value, reason)
             warn_of_fallback(self.name, reason)
             return self._fallback.attend(
-                q, k, v, cache, layer_id, rotary=rotary, scale=scale, window=window
+                q, k, v, cache, layer_id, rotary=rotary, scale=scale, softcap=softcap, window=window
             )
         step = self._step(q, k, v, cache, rotary, window)
         out = (torch.zeros if step.has_idle_tokens else torch.empty)(q.shape, dtype=q.dtype)
         call = step.layer(q, k, v, out, layer_id)
         call.scale = q.shape[-1] ** -0.5 if scale is None else scale
+        call.softcap = softcap or 0.0
         load_library().attend(ctypes.byref(call))
         return out
 
     def run_layers(
-        self, layers: LayerStack, hidden: Tensor, rotary: Rotary, cache: AttentionCache
+        self,
+        layers: LayerStack,
+        hidden: Tensor,
+        rotations: Sequence[Rotary],
+        cache: AttentionCache,
     ) -> Tensor:
         """See `AttentionBackend.run_layers`: in one call where kernels can run every layer."""
         stack = layers.native if hidden.is_cpu and hidden.dtype is torch.float32 else None
         kv_heads, head_dim = cache.k_buffer.shape[2:]
-        if stack is None or stack.qkv_size != stack.attended_size + 2 * kv_heads * head_dim:
-            return super().run_layers(layers, hidden, rotary, cache)
+        if stack is None or not stack.fits(kv_heads, head_dim, rotations):
+            return super().run_layers(layers, hidden, rotations, cache)
         qkv = torch.empty(hidden.shape[0], stack.qkv_size)
         heads = qkv.view(hidden.shape[0], -1, head_dim)
         num_heads = stack.attended_size // head_dim
         q, k, v = heads[:, :num_heads], heads[:, num_heads:-kv_heads], heads[:, -kv_heads:]
         if unsupported(q, k, v, cache) is not None:
-            return super().run_layers(layers, hidden, rotary, cache)
-        step = self._step(q, k, v, cache, rotary, None)
+            return super().run_layers(layers, hidden, rotations, cache)
+        step = self._step(q, k, v, cache, rotations[0] if rotations else None, None)
         step.check_layers(stack.num_layers)
         attended = (torch.zeros if step.has_idle_tokens else torch.empty)(q.shape)
         call = step.layer(q, k, v, attended, 0)
-        call.scale = head_dim**-0.5
         hidden = hidden.contiguous()
-        stack.run(hidden, qkv, call, attended, step.layer_bytes)
+        stack.run(hidden, qkv, call, attended, step.layer_bytes, rotations)
         return hidden
 
     def _step(

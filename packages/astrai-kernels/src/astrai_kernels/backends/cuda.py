@@ -47,6 +47,7 @@ class CudaBackend(AttentionBackend):
         *,
         rotary: Rotary | None = None,
         scale: float | None = None,
+        softcap: float | None = None,
         window: int | None = None,
     ) -> Tensor:
         """See `AttentionBackend.attend`.
@@ -60,5 +61,5 @@ class CudaBackend(AttentionBackend):
             raise BackendUnavailableError(self.name.value, reason)
         warn_of_fallback(self.name, reason)
         return self._fallback.attend(
-            q, k, v, cache, layer_id, rotary=rotary, scale=scale, window=window
+            q, k, v, cache, layer_id, rotary=rotary, scale=scale, softcap=softcap, window=window
         )

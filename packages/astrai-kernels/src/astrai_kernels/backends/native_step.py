@@ -156,6 +156,7 @@ class NativeStep:
             heads=q.shape[1],
             kv_heads=k.shape[1],
             head_dim=q.shape[2],
+            rotary_dim=0 if self._rotary is None else self._rotary.dim,
             window=window,
             type=_TYPES[q.dtype],
             kv_type=_TYPES[keys.dtype],

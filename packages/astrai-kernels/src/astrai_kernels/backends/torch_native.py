@@ -5,11 +5,11 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812 - the name the torch world knows it by
 
 from astrai_kernels.backends.base import ATTN_BACKEND, AttentionBackend, AttentionCache
 from astrai_kernels.backends.inputs import check_shapes, weakly
 from astrai_kernels.backends.plan import PaddedRows, RowQueries, StepPlan, plan_step
+from astrai_kernels.backends.scores import attend_rows
 from astrai_kernels.rotary import Rotary
 
 PlanKey = tuple[torch.Size, torch.Size, torch.Size, torch.dtype, int | None]
@@ -45,6 +45,7 @@ class TorchNativeBackend(AttentionBackend):
         *,
         rotary: Rotary | None = None,
         scale: float | None = None,
+        softcap: float | None = None,
         window: int | None = None,
     ) -> Tensor:
         """See `AttentionBackend.attend`."""
@@ -55,12 +56,12 @@ class TorchNativeBackend(AttentionBackend):
         _write(plan, keys, k)
         _write(plan, values, v)
         if len(plan.padded) == 1 and plan.padded[0].is_whole_step:
-            return _attend_padded(plan.padded[0], q, keys, values, scale)
+            return _attend_padded(plan.padded[0], q, keys, values, scale, softcap)
         out = q.new_zeros(q.shape) if plan.has_idle_tokens else q.new_empty(q.shape)
         for group in plan.padded:
-            out.index_copy_(0, group.tokens, _attend_padded(group, q, keys, values, scale))
+            out.index_copy_(0, group.tokens, _attend_padded(group, q, keys, values, scale, softcap))
         for row in plan.rows:
-            _attend_row(row, q, keys, values, scale, out)
+            _attend_row(row, q, keys, values, scale, softcap, out)
         return out
 
     def _plan(
@@ -82,7 +83,12 @@ def _write(plan: StepPlan, buffer: Tensor, new: Tensor) -> None:
 
 
 def _attend_padded(
-    group: PaddedRows, q: Tensor, keys: Tensor, values: Tensor, scale: float | None
+    group: PaddedRows,
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    scale: float | None,
+    softcap: float | None,
 ) -> Tensor:
     """Attend decode rows: ``[rows, n_heads, head_dim]``."""
     if not group.is_whole_step:
@@ -95,13 +101,19 @@ def _attend_padded(
         .transpose(1, 2)
         for buffer in (keys, values)
     )
-    return F.scaled_dot_product_attention(
-        q.unsqueeze(2), k, v, attn_mask=group.mask, scale=scale, enable_gqa=True
-    ).view(q.shape)
+    return attend_rows(q.unsqueeze(2), k, v, mask=group.mask, scale=scale, softcap=softcap).view(
+        q.shape
+    )
 
 
 def _attend_row(
-    row: RowQueries, q: Tensor, keys: Tensor, values: Tensor, scale: float | None, out: Tensor
+    row: RowQueries,
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    scale: float | None,
+    softcap: float | None,
+    out: Tensor,
 ) -> None:
     """Attend one row's queries, into their place in ``out``."""
     k, v = (
@@ -112,12 +124,12 @@ def _attend_row(
         for buffer in (keys, values)
     )
     for block in row.blocks:
-        attended = F.scaled_dot_product_attention(
+        attended = attend_rows(
             q[block.tokens].transpose(0, 1).unsqueeze(0),
             k[:, :, block.keys],
             v[:, :, block.keys],
-            attn_mask=block.mask,
+            mask=block.mask,
             scale=scale,
-            enable_gqa=True,
+            softcap=softcap,
         )
         out[block.tokens] = attended.squeeze(0).transpose(0, 1)

@@ -44,8 +44,9 @@ class AttentionStruct(ctypes.Structure):
         *((name, c_void_p) for name in ("table", "table_rows", "lengths", "query_starts")),
         *((name, c_void_p) for name in ("slots", "rotary")),
         *((name, c_int64) for name in ("table_stride", "batch", "tokens")),
-        *((name, c_int64) for name in ("heads", "kv_heads", "head_dim", "window")),
-        ("scale", c_float),
+        *((name, c_int64) for name in ("heads", "kv_heads", "head_dim", "rotary_dim", "window")),
+        *((name, c_void_p) for name in ("query_norm", "key_norm")),
+        *((name, c_float) for name in ("norm_eps", "scale", "softcap")),
         *((name, c_int32) for name in ("type", "kv_type", "is_interleaved")),
     ]
 
@@ -56,9 +57,10 @@ class LayerStruct(ctypes.Structure):
     _fields_: ClassVar[list[tuple[str, Any]]] = [
         *((name, POINTER(WeightStruct)) for name in ("qkv", "output", "gate_up", "down")),
         *((name, c_void_p) for name in ("attention_norm", "mlp_norm")),
+        *((name, c_void_p) for name in ("output_norm", "down_norm", "query_norm", "key_norm")),
         ("window", c_int64),
-        ("eps", c_float),
-        ("is_rotated", c_int32),
+        *((name, c_float) for name in ("eps", "scale", "softcap")),
+        *((name, c_int32) for name in ("activation", "rotation")),
     ]
 
 
@@ -70,7 +72,8 @@ class StackStruct(ctypes.Structure):
         ("num_layers", c_int64),
         ("attention", POINTER(AttentionStruct)),
         *((name, c_int64) for name in ("key_layer_bytes", "value_layer_bytes")),
-        *((name, c_void_p) for name in ("hidden", "qkv", "attended", "inner")),
+        ("rotations", POINTER(c_void_p)),
+        *((name, c_void_p) for name in ("hidden", "qkv", "attended", "inner", "added")),
     ]
 
 
@@ -85,6 +88,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         None,
         [POINTER(WeightStruct), c_void_p, c_int64, c_void_p, c_float, c_void_p, c_int32],
     ),
+    "astrai_add_normed": (None, [c_void_p, c_void_p, c_float, c_int64, c_int64, c_void_p]),
     "astrai_attend": (None, [POINTER(AttentionStruct)]),
     "astrai_slots_fit": (c_int32, [POINTER(AttentionStruct), c_int64]),
     "astrai_largest": (None, [c_void_p, *[c_int64] * 4, c_void_p, c_void_p]),
@@ -125,6 +129,7 @@ class CpuLibrary:
     pack: Any
     unpack_rows: Any
     linear: Any
+    add_normed: Any
     attend: Any
     slots_fit: Any
     largest: Any

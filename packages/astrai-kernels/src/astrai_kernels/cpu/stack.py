@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
+from ctypes import c_void_p
 
 import torch
 from torch import Tensor
@@ -13,8 +14,12 @@ from astrai_kernels.cpu.library import (
     StackStruct,
     load_library,
 )
-from astrai_kernels.cpu.weights import PackedWeight
+from astrai_kernels.cpu.weights import GATES, PackedWeight
 from astrai_kernels.ops.phases import LayerPhases
+from astrai_kernels.rotary import Rotary
+
+_HIDDEN_NORMS = ("attention_norm", "mlp_norm", "output_norm", "down_norm")
+_HEAD_NORMS = ("query_norm", "key_norm")
 
 
 class NativeStack:
@@ -37,6 +42,7 @@ class NativeStack:
         self.qkv_size = first.qkv.out_features
         self.attended_size = first.output.in_features
         self._inner_size = first.down.in_features
+        self._adds_normed = any(layer.output_norm is not None for layer in layers)
         self._phases = tuple(layers)  # what the structures below point into
         self._layers = (LayerStruct * len(layers))(*map(_describe, layers))
         self._library: CpuLibrary = load_library()
@@ -50,6 +56,15 @@ class NativeStack:
             return None
         return cls(layers)
 
+    def fits(self, kv_heads: int, head_dim: int, rotations: Sequence[Rotary]) -> bool:
+        """Whether the layers can run over a cache of such heads, by rotations that are alike."""
+        norms = [layer.query_norm for layer in self._phases if layer.query_norm is not None]
+        return (
+            self.qkv_size == self.attended_size + 2 * kv_heads * head_dim
+            and len({(rotary.dim, rotary.interleaved) for rotary in rotations}) <= 1
+            and all(norm.shape == (head_dim,) for norm in norms)
+        )
+
     def run(
         self,
         hidden: Tensor,
@@ -57,6 +72,7 @@ class NativeStack:
         attention: AttentionStruct,
         attended: Tensor,
         layer_bytes: tuple[int, int],
+        rotations: Sequence[Rotary],
     ) -> None:
         """Advance the residual stream by all layers.
 
@@ -66,18 +82,23 @@ class NativeStack:
             attention: the first layer's attention; its output is ``attended``.
             attended: ``[tokens, attended_size]`` float32 to work in; zero for idle tokens.
             layer_bytes: from one layer's keys to the next one's, and from values to values.
+            rotations: the step's, of which each layer uses one or none.
         """
         inner = torch.empty(hidden.shape[0], self._inner_size)
+        added = torch.empty_like(hidden) if self._adds_normed else None
+        angles = [rotary.freqs_cis.float().contiguous() for rotary in rotations]
         call = StackStruct(
             layers=self._layers,
             num_layers=self.num_layers,
             attention=ctypes.pointer(attention),
             key_layer_bytes=layer_bytes[0],
             value_layer_bytes=layer_bytes[1],
+            rotations=(c_void_p * len(angles))(*(table.data_ptr() for table in angles)),
             hidden=hidden.data_ptr(),
             qkv=qkv.data_ptr(),
             attended=attended.data_ptr(),
             inner=inner.data_ptr(),
+            added=None if added is None else added.data_ptr(),
         )
         self._library.run_stack(ctypes.byref(call))
 
@@ -85,13 +106,16 @@ class NativeStack:
 def _shapes(layer: LayerPhases) -> tuple[int, ...] | None:
     """What must be alike in all layers; None for a layer that no kernel runs."""
     weights = (layer.qkv, layer.output, layer.gate_up, layer.down)
-    norms = (layer.attention_norm, layer.mlp_norm)
     hidden = layer.qkv.in_features
     fits = (
         layer.output.out_features == layer.gate_up.in_features == layer.down.out_features == hidden
         and layer.gate_up.out_features == 2 * layer.down.in_features
-        and all(norm.dtype is torch.float32 and norm.is_contiguous() for norm in norms)
-        and all(norm.is_cpu and norm.shape == (hidden,) for norm in norms)
+        and (layer.output_norm is None) == (layer.down_norm is None)
+        and all(norm.numel() == hidden for norm in _norms(layer, _HIDDEN_NORMS))
+        and all(
+            norm.is_cpu and norm.dtype is torch.float32 and norm.is_contiguous()
+            for norm in _norms(layer, _HIDDEN_NORMS + _HEAD_NORMS)
+        )
     )
     if not fits or not all(isinstance(weight, PackedWeight) for weight in weights):
         return None
@@ -101,13 +125,24 @@ def _shapes(layer: LayerPhases) -> tuple[int, ...] | None:
     return (hidden, layer.qkv.out_features, layer.output.in_features, layer.down.in_features)
 
 
+def _norms(layer: LayerPhases, names: Sequence[str]) -> list[Tensor]:
+    given = (getattr(layer, name) for name in names)
+    return [norm for norm in given if norm is not None]
+
+
 def _describe(layer: LayerPhases) -> LayerStruct:
     return LayerStruct(
-        attention_norm=layer.attention_norm.data_ptr(),
-        mlp_norm=layer.mlp_norm.data_ptr(),
         window=layer.window or 0,
         eps=layer.eps,
-        is_rotated=layer.is_rotated,
+        scale=layer.scale or 0.0,
+        softcap=layer.softcap or 0.0,
+        activation=GATES[layer.activation],
+        rotation=-1 if layer.rotation is None else layer.rotation,
+        **{
+            name: norm.data_ptr()
+            for name in _HIDDEN_NORMS + _HEAD_NORMS
+            for norm in _norms(layer, (name,))
+        },
         **{
             name: ctypes.pointer(weight.struct)
             for name, weight in (

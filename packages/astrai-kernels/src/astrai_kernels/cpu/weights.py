@@ -14,6 +14,7 @@ from torch import Tensor
 from astrai_kernels.cpu.huge_pages import HugePageArena
 from astrai_kernels.cpu.library import CpuLibrary, WeightStruct, load_library
 from astrai_kernels.errors import ShapeError
+from astrai_kernels.ops.activation import Activation
 from astrai_kernels.ops.weight import Weight
 
 GROUP_SIZE = 32
@@ -48,7 +49,11 @@ class _Epilogue(IntEnum):
     STORE = 0
     ADD = 1
     SWIGLU = 2
+    GEGLU = 3
 
+
+GATES = {"silu": _Epilogue.SWIGLU, "gelu_tanh": _Epilogue.GEGLU}
+"""What follows a product with a paired weight."""
 
 _DENSE_SOURCE = 0
 _memory = HugePageArena()
@@ -109,28 +114,38 @@ class PackedWeight(Weight):
         """Map ``[..., in_features]`` to ``[..., out_features]``."""
         return self._apply(x, None, 0.0)
 
-    def norm_linear(self, x: Tensor, norm_weight: Tensor, eps: float) -> Tensor:
+    def norm_linear(self, x: Tensor, norm_weight: Tensor | None, eps: float) -> Tensor:
         """See `astrai_kernels.ops.norm_linear`."""
         return self._apply(x, norm_weight, eps)
 
     def linear_residual(self, x: Tensor, residual: Tensor) -> Tensor:
         """See `astrai_kernels.ops.linear_residual`."""
         self._refuse_paired()
-        if residual.shape != (*x.shape[:-1], self.out_features):
-            raise ShapeError(
-                f"residual must be {(*x.shape[:-1], self.out_features)}, "
-                f"not {tuple(residual.shape)}."
-            )
+        self._refuse_residual(x, residual)
         total = _as_float32(residual)
         self._run(x, None, 0.0, total, _Epilogue.ADD)
         return total.to(residual.dtype)
 
-    def norm_gate_up(self, x: Tensor, norm_weight: Tensor, eps: float) -> Tensor:
+    def linear_norm_residual(
+        self, x: Tensor, norm_weight: Tensor, eps: float, residual: Tensor
+    ) -> Tensor:
+        """See `astrai_kernels.ops.linear_residual`, of a normalised result."""
+        self._refuse_residual(x, residual)
+        added, size = _as_float32(self.linear(x)), self.out_features
+        total, norm, rows = _as_float32(residual), _norm(norm_weight, size), added.numel() // size
+        self._library.add_normed(
+            added.data_ptr(), norm.data_ptr(), eps, rows, size, total.data_ptr()
+        )
+        return total.to(residual.dtype)
+
+    def norm_gate_up(
+        self, x: Tensor, norm_weight: Tensor | None, eps: float, activation: Activation = "silu"
+    ) -> Tensor:
         """See `astrai_kernels.ops.norm_gate_up`."""
         if not self.is_paired:
-            return super().norm_gate_up(x, norm_weight, eps)
+            return super().norm_gate_up(x, norm_weight, eps, activation)
         out = torch.empty(*x.shape[:-1], self.out_features // 2)
-        self._run(x, norm_weight, eps, out, _Epilogue.SWIGLU)
+        self._run(x, norm_weight, eps, out, GATES[activation])
         return out.to(x.dtype)
 
     def lookup(self, ids: Tensor) -> Tensor:
@@ -160,6 +175,11 @@ class PackedWeight(Weight):
         if self.is_paired:
             raise ShapeError("A paired weight serves norm_gate_up only; pack it with paired=False.")
 
+    def _refuse_residual(self, x: Tensor, residual: Tensor) -> None:
+        expected = (*x.shape[:-1], self.out_features)
+        if residual.shape != expected:
+            raise ShapeError(f"residual must be {expected}, not {tuple(residual.shape)}.")
+
     def _run(
         self, x: Tensor, norm: Tensor | None, eps: float, out: Tensor, epilogue: _Epilogue
     ) -> None:
@@ -171,9 +191,7 @@ class PackedWeight(Weight):
             )
         x = _as_float32(x)
         if norm is not None:
-            norm = _as_float32(norm)
-            if norm.shape != (in_features,):
-                raise ShapeError(f"The norm must be ({in_features},), not {tuple(norm.shape)}.")
+            norm = _norm(norm, in_features)
         self._library.linear(
             self.struct,
             x.data_ptr(),
@@ -266,6 +284,12 @@ def _bias(bias: Tensor | None, shape: tuple[int, int]) -> Tensor | None:
     if bias.shape != shape[:1]:
         raise ShapeError(f"The bias must be ({shape[0]},), not {tuple(bias.shape)}.")
     return _as_float32(bias).clone()
+
+
+def _norm(weight: Tensor, size: int) -> Tensor:
+    if weight.shape != (size,):
+        raise ShapeError(f"The norm must be ({size},), not {tuple(weight.shape)}.")
+    return _as_float32(weight)
 
 
 def _as_float32(x: Tensor) -> Tensor:

@@ -2,26 +2,32 @@
 
 A layer is five phases: `norm_linear` (norm and qkv), `AttentionBackend.attend` (rotary, cache
 write, attention), `linear_residual` (output), `norm_gate_up` (norm, gate, up, SwiGLU), and
-`linear_residual` again (down). What a phase runs is decided by the type of its weight.
+`linear_residual` again (down). What a phase runs is decided by the type of its weight. In the
+place of the last two, `mix_experts` runs a mixture of experts.
 """
 
+from astrai_kernels.ops.activation import Activation
 from astrai_kernels.ops.embedding import Table, embedding
 from astrai_kernels.ops.largest import largest
 from astrai_kernels.ops.linear import linear, linear_residual, norm_linear
+from astrai_kernels.ops.mixture import Mixture, mix_experts
 from astrai_kernels.ops.mlp import norm_gate_up
 from astrai_kernels.ops.norm import rms_norm
 from astrai_kernels.ops.phases import LayerPhases
 from astrai_kernels.ops.weight import LinearWeight, Weight
 
 __all__ = [
+    "Activation",
     "LayerPhases",
     "LinearWeight",
+    "Mixture",
     "Table",
     "Weight",
     "embedding",
     "largest",
     "linear",
     "linear_residual",
+    "mix_experts",
     "norm_gate_up",
     "norm_linear",
     "rms_norm",

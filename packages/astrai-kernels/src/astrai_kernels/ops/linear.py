@@ -18,12 +18,12 @@ def linear(x: Tensor, weight: Weight) -> Tensor:
     return weight.linear(x)
 
 
-def norm_linear(x: Tensor, norm_weight: Tensor, eps: float, linear: Weight) -> Tensor:
+def norm_linear(x: Tensor, norm_weight: Tensor | None, eps: float, linear: Weight) -> Tensor:
     """Normalise, then apply a linear layer: the qkv phase.
 
     Args:
         x: ``[tokens, hidden]``.
-        norm_weight: ``[hidden]``, the scale of `rms_norm`.
+        norm_weight: ``[hidden]``, the scale of `rms_norm`; None does not normalise.
         eps: the epsilon of `rms_norm`.
         linear: weight from hidden to out.
 
@@ -33,15 +33,26 @@ def norm_linear(x: Tensor, norm_weight: Tensor, eps: float, linear: Weight) -> T
     return linear.norm_linear(x, norm_weight, eps)
 
 
-def linear_residual(x: Tensor, linear: Weight, residual: Tensor) -> Tensor:
+def linear_residual(
+    x: Tensor,
+    linear: Weight,
+    residual: Tensor,
+    *,
+    norm_weight: Tensor | None = None,
+    eps: float = 0.0,
+) -> Tensor:
     """Apply a linear layer and add the residual stream: the output and down phases.
 
     Args:
         x: ``[tokens, in]``.
         linear: weight from in to hidden.
         residual: ``[tokens, hidden]``. It may be updated in place: use only what is returned.
+        norm_weight: ``[hidden]``: what is added is normalised first; None adds it as it is.
+        eps: the epsilon of that norm.
 
     Returns:
-        ``[tokens, hidden]``: ``residual + linear(x)``.
+        ``[tokens, hidden]``: ``residual + linear(x)``, or ``residual + rms_norm(linear(x))``.
     """
+    if norm_weight is not None:
+        return linear.linear_norm_residual(x, norm_weight, eps, residual)
     return linear.linear_residual(x, residual)

@@ -8,7 +8,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Normalise the last dimension to unit root mean square and scale it.
 
     The mean is taken in float32 and the result rounded to ``x``'s dtype before it is scaled, as
-    Llama checkpoints were trained.
+    Llama checkpoints were trained; with a float32 weight after it is scaled, as Gemma's were.
 
     Args:
         x: ``[..., dim]``.
@@ -20,4 +20,6 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """
     wide = x.to(torch.float32)
     scale = torch.rsqrt(wide.square().mean(-1, keepdim=True).add_(eps))
+    if weight.dtype is torch.float32:
+        return (weight * (wide * scale)).to(x.dtype)
     return weight * (wide * scale).to(x.dtype)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name the torch world knows it by
 
+from astrai_kernels.ops.activation import Activation, activate
 from astrai_kernels.ops.norm import rms_norm
 
 
@@ -32,18 +33,26 @@ class Weight(ABC):
     def linear(self, x: Tensor) -> Tensor:
         """Map ``[..., in_features]`` to ``[..., out_features]``."""
 
-    def norm_linear(self, x: Tensor, norm_weight: Tensor, eps: float) -> Tensor:
+    def norm_linear(self, x: Tensor, norm_weight: Tensor | None, eps: float) -> Tensor:
         """See `astrai_kernels.ops.norm_linear`."""
-        return self.linear(rms_norm(x, norm_weight, eps))
+        return self.linear(x if norm_weight is None else rms_norm(x, norm_weight, eps))
 
     def linear_residual(self, x: Tensor, residual: Tensor) -> Tensor:
         """See `astrai_kernels.ops.linear_residual`."""
         return residual + self.linear(x)
 
-    def norm_gate_up(self, x: Tensor, norm_weight: Tensor, eps: float) -> Tensor:
+    def linear_norm_residual(
+        self, x: Tensor, norm_weight: Tensor, eps: float, residual: Tensor
+    ) -> Tensor:
+        """See `astrai_kernels.ops.linear_residual`, of a normalised result."""
+        return residual + rms_norm(self.linear(x), norm_weight, eps)
+
+    def norm_gate_up(
+        self, x: Tensor, norm_weight: Tensor | None, eps: float, activation: Activation = "silu"
+    ) -> Tensor:
         """See `astrai_kernels.ops.norm_gate_up`."""
         gate, up = self.norm_linear(x, norm_weight, eps).chunk(2, -1)
-        return F.silu(gate) * up
+        return activate(gate, activation) * up
 
 
 @dataclass(frozen=True, eq=False)

@@ -103,6 +103,19 @@ class AttentionBackendContract:
         rotary = make_rotary(step, interleaved=interleaved)
         check_attend(self.create_backend(), step, rotary=rotary)
 
+    @pytest.mark.parametrize("interleaved", [False, True])
+    def test_rotates_the_first_part_of_a_head(self, interleaved: bool) -> None:
+        """What lies behind the rotated elements stays as it is."""
+        step = self.make([12, 9], [1, 4])
+        rotary = make_rotary(step, interleaved=interleaved, dim=24)
+        check_attend(self.create_backend(), step, rotary=rotary)
+
+    def test_caps_scores(self) -> None:
+        """Scores are squeezed before they are masked, in decode and in prefill."""
+        step = self.make([600, 70, 9, 12], [1, 60, 1, 12], shuffled=True)
+        check_attend(self.create_backend(), step, scale=0.6, softcap=3.0)
+        check_attend(self.create_backend(), step, softcap=5.0, window=7)
+
     @pytest.mark.parametrize("window", [1, 4, 64, 1000])
     @pytest.mark.parametrize("shuffled", [False, True])
     def test_slides_its_window(self, window: int, shuffled: bool) -> None:

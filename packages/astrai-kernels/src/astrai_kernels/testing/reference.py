@@ -30,6 +30,7 @@ def reference_attend(
     *,
     rotary: Rotary | None = None,
     scale: float | None = None,
+    softcap: float | None = None,
     window: int | None = None,
 ) -> Expected:
     """Compute in float64, token by token, what `AttentionBackend.attend` must give.
@@ -51,7 +52,7 @@ def reference_attend(
             stop = length - (bounds[row + 1] - token) + 1
             seen = table[max(0, stop - window) if window else 0 : stop]
             out[token] = _attend_one(
-                q[token], k_buffer[layer_id, seen], v_buffer[layer_id, seen], scale
+                q[token], k_buffer[layer_id, seen], v_buffer[layer_id, seen], scale, softcap
             )
     return Expected(out, k_buffer, v_buffer)
 
@@ -63,15 +64,21 @@ def _query_bounds(cache: AttentionCache, tokens: int) -> list[int]:
     return [tokens // batch * row for row in range(batch + 1)]
 
 
-def _attend_one(q: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:
+def _attend_one(
+    q: Tensor, keys: Tensor, values: Tensor, scale: float | None, softcap: float | None
+) -> Tensor:
     """One token's heads ``[n_heads, head_dim]`` over ``[keys, n_kv_heads, head_dim]``."""
     group = q.shape[0] // keys.shape[1]
     k, v = (x.double().repeat_interleave(group, 1) for x in (keys, values))
     scores = torch.einsum("hd,khd->hk", q, k) * (scale or q.shape[-1] ** -0.5)
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
     return torch.einsum("hk,khd->hd", scores.softmax(-1), v)
 
 
 def _rotate(x: Tensor, rotary: Rotary) -> Tensor:
+    if x.shape[-1] > rotary.dim:
+        return torch.cat((_rotate(x[..., : rotary.dim], rotary), x[..., rotary.dim :]), -1)
     cos, sin = (part.double().unsqueeze(-2) for part in rotary.freqs_cis.unbind(-1))
     if rotary.interleaved:
         even, odd = x[..., ::2], x[..., 1::2]

@@ -123,7 +123,9 @@ def _prefix_sums(counts: Sequence[int]) -> Tensor:
     return torch.tensor([0, *counts]).cumsum(0).to(torch.int32)
 
 
-def make_rotary(step: Step, *, interleaved: bool = False) -> Rotary:
-    """The rotary angles of a step's tokens."""
-    head_dim, max_len = step.q.shape[-1], step.cache.max_len + len(step.q)
-    return Rotary(RotaryEmbedding(head_dim, max_len)(step.position_ids), interleaved)
+def make_rotary(
+    step: Step, *, interleaved: bool = False, dim: int | None = None, base: float = 10000.0
+) -> Rotary:
+    """The rotary angles of a step's tokens, for whole heads or their first ``dim`` elements."""
+    dim, max_len = dim or step.q.shape[-1], step.cache.max_len + len(step.q)
+    return Rotary(RotaryEmbedding(dim, max_len, base)(step.position_ids), interleaved)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "activations.h"
 #include "export.h"
 #include "pool.h"
 
@@ -123,8 +124,8 @@ void Work::add_parts(const Attention& call, Item item, const Splits& keys) {
     }
 }
 
-ASTRAI_INLINE void rotate(float* x, const float* angles, int64_t head_dim, bool is_interleaved) {
-  const int64_t half = head_dim / 2, step = is_interleaved ? 2 : 1, other = is_interleaved ? 1 : half;
+ASTRAI_INLINE void rotate(float* x, const float* angles, int64_t dim, bool is_interleaved) {
+  const int64_t half = dim / 2, step = is_interleaved ? 2 : 1, other = is_interleaved ? 1 : half;
   for (int64_t i = 0; i < half; ++i) {
     const float cosine = angles[2 * i], sine = angles[2 * i + 1];
     float *first = x + step * i, *second = first + other;
@@ -134,24 +135,28 @@ ASTRAI_INLINE void rotate(float* x, const float* angles, int64_t head_dim, bool 
   }
 }
 
-// Rotates a token's queries into scratch, and its keys and values into the cache.
+// Brings a head of a token into `to`: normed, scaled and rotated.
+ASTRAI_INLINE void prepare_head(const Attention& call, const void* from, int64_t at,
+                                const float* norm, float scale, const float* angles, float* to) {
+  for (int64_t d = 0; d < call.head_dim; d += kLanes) store(to + d, load_as(call.type, from, at + d));
+  if (norm) normalize(to, norm, call.head_dim, call.norm_eps, to);
+  if (scale != 1.f)
+    for (int64_t d = 0; d < call.head_dim; d += kLanes) store(to + d, load(to + d) * splat(scale));
+  if (angles) rotate(to, angles, call.rotary_dim, call.is_interleaved);
+}
+
+// Prepares a token's queries in scratch, and its keys and values in the cache.
 void write_token(const Attention& call, int64_t token, AttentionScratch& scratch, float* head) {
   const int64_t head_dim = call.head_dim, slot = call.slots[token];
-  const float* angles = call.rotary ? call.rotary + token * head_dim : nullptr;
-  for (int64_t h = 0; h < call.heads; ++h) {
-    const int64_t from = token * call.q_stride + h * call.q_head_stride;
-    float* to = scratch.queries.data() + (token * call.heads + h) * head_dim;
-    for (int64_t d = 0; d < head_dim; d += kLanes)
-      store(to + d, load_as(call.type, call.q, from + d) * splat(call.scale));
-    if (angles) rotate(to, angles, head_dim, call.is_interleaved);
-  }
+  const float* angles = call.rotary ? call.rotary + token * call.rotary_dim : nullptr;
+  for (int64_t h = 0; h < call.heads; ++h)
+    prepare_head(call, call.q, token * call.q_stride + h * call.q_head_stride, call.query_norm,
+                 call.scale, angles, scratch.queries.data() + (token * call.heads + h) * head_dim);
   if (slot < 0) return;
   for (int64_t h = 0; h < call.kv_heads; ++h) {
     const int64_t from = token * call.k_stride + h * call.k_head_stride;
     const int64_t to = slot * call.key_stride + h * call.key_head_stride;
-    for (int64_t d = 0; d < head_dim; d += kLanes)
-      store(head + d, load_as(call.type, call.k, from + d));
-    if (angles) rotate(head, angles, head_dim, call.is_interleaved);
+    prepare_head(call, call.k, from, call.key_norm, 1.f, angles, head);
     for (int64_t d = 0; d < head_dim; d += kLanes)
       store_as(call.kv_type, call.keys, to + d, load(head + d));
     const int64_t value = token * call.v_stride + h * call.v_head_stride;

@@ -27,10 +27,14 @@ struct Attention {
   const int64_t* lengths;       // [batch]
   const int64_t* query_starts;  // [batch + 1]
   const int64_t* slots;         // [tokens], written where not negative
-  const float* rotary;          // [tokens, head_dim / 2, 2], or null
+  const float* rotary;          // [tokens, rotary_dim / 2, 2], or null
   int64_t table_stride, batch, tokens, heads, kv_heads, head_dim;
-  int64_t window;  // 0: none
+  int64_t rotary_dim;  // elements of a head that are rotated, the first ones
+  int64_t window;      // 0: none
+  const float *query_norm, *key_norm;  // [head_dim], before the rotation; null: none
+  float norm_eps;
   float scale;
+  float softcap;  // 0: none
   int32_t type;     // of q, k, v and out
   int32_t kv_type;  // of the cache
   int32_t is_interleaved;
@@ -102,6 +106,13 @@ struct Paged {
   const T* key(int64_t position) const { return keys + slots[position] * key_stride; }
   const T* value(int64_t position) const { return values + slots[position] * value_stride; }
 };
+
+// Squeezes the scores of one query head to within the soft cap, if there is one.
+ASTRAI_INLINE void cap_scores(float* scores, int count, float softcap) {
+  if (softcap == 0.f) return;
+  for (int i = 0; i < count; i += kLanes)
+    store(scores + i, splat(softcap) * tanh(load(scores + i) * splat(1.f / softcap)));
+}
 
 void decode_f32(const Attention&, const Item&, AttentionScratch&);
 void decode_f16(const Attention&, const Item&, AttentionScratch&);

@@ -192,7 +192,10 @@ void decode(const Attention& call, const Item& item, AttentionScratch& scratch) 
     end = std::min(item.end_key, first / kBlockKeys * kBlockKeys + kBlockKeys);
     const int count = (int)(end - first);
     score_block<T>(call, item, q, first, count, run);
-    for (int64_t head = 0; head < call.heads; ++head) soften(head, count, head_dim, run);
+    for (int64_t head = 0; head < call.heads; ++head) {
+      cap_scores(run.scores + head * kBlockKeys, count, call.softcap);
+      soften(head, count, head_dim, run);
+    }
     for (int64_t kv_head = 0; kv_head < call.kv_heads; ++kv_head) {
       const Paged<T> cache(call, item, kv_head);
       each_heads(group, [&](auto heads, int64_t head) {

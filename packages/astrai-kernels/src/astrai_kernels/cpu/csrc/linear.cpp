@@ -92,14 +92,15 @@ ASTRAI_INLINE f32x8 load_some(const float* from, int64_t count) {
 
 void finish(const Linear& call, int64_t tile, int64_t row, const Outputs& result) {
   const Weight& w = call.weight;
-  if (call.epilogue == kSwiGLU) {
+  if (call.epilogue == kSwiGLU || call.epilogue == kGeGLU) {
     const int64_t width = w.out_features / 2, column = tile * kHalfTile, left = width - column;
     f32x8 gate = result.half[0], up = result.half[1];
     if (w.bias != nullptr) {
       gate += load_some(w.bias + column, left);
       up += load_some(w.bias + width + column, left);
     }
-    return store_some(call.out + row * width + column, silu(gate) * up, left);
+    const f32x8 active = call.epilogue == kSwiGLU ? silu(gate) : gelu_tanh(gate);
+    return store_some(call.out + row * width + column, active * up, left);
   }
   for (int half = 0; half < 2; ++half) {
     const int64_t column = tile * kTileRows + half * kHalfTile, left = w.out_features - column;
@@ -180,7 +181,28 @@ void apply(const Linear& call) {
   });
 }
 
+void add_normed(const float* added, const float* norm, float eps, int64_t rows, int64_t size,
+                float* hidden) {
+  Pool& pool = Pool::get();
+  const auto held = pool.lock();
+  const int64_t piece_rows = std::max<int64_t>(1, kPreparedPerPiece / size);
+  pool.each((rows + piece_rows - 1) / piece_rows, [&](int64_t piece) {
+    thread_local std::vector<float> normed;
+    grow(normed, size);
+    for (int64_t row = piece * piece_rows; row < std::min(rows, (piece + 1) * piece_rows); ++row) {
+      normalize(added + row * size, norm, size, eps, normed.data());
+      float* to = hidden + row * size;
+      for (int64_t i = 0; i < size; ++i) to[i] += normed[(size_t)i];
+    }
+  });
+}
+
 }  // namespace astrai
+
+ASTRAI_EXPORT void astrai_add_normed(const float* added, const float* norm, float eps, int64_t rows,
+                                     int64_t size, float* hidden) {
+  astrai::add_normed(added, norm, eps, rows, size, hidden);
+}
 
 // out = epilogue(weight * norm(x)); see astrai_kernels.cpu.weights for what the phases pass.
 ASTRAI_EXPORT void astrai_linear(const astrai::Weight* weight, const float* x, int64_t rows,

@@ -7,7 +7,7 @@
 
 namespace astrai {
 
-enum Epilogue : int32_t { kStore = 0, kAdd = 1, kSwiGLU = 2 };
+enum Epilogue : int32_t { kStore = 0, kAdd = 1, kSwiGLU = 2, kGeGLU = 3 };
 
 // out = epilogue(weight * norm(x))
 struct Linear {
@@ -16,10 +16,14 @@ struct Linear {
   int64_t rows;
   const float* norm;  // [in_features], or null
   float eps;
-  float* out;  // [rows, out_features], half of them for kSwiGLU
+  float* out;  // [rows, out_features], half of them for a gate
   Epilogue epilogue;
 };
 
 void apply(const Linear& call);
+
+// hidden += norm(added), both [rows, size].
+void add_normed(const float* added, const float* norm, float eps, int64_t rows, int64_t size,
+                float* hidden);
 
 }  // namespace astrai

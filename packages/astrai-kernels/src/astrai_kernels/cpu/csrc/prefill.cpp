@@ -150,6 +150,7 @@ void attend_split(const Attention& call, const Item& item, int64_t first_key, in
     multiply_all(m.queries, head_dim, m.keys, kBlockKeys, padded, (count + 7) / 8 * 8, head_dim,
                  m.scores, kBlockKeys, false);
     for (int64_t row = 0; row < rows; ++row) {
+      cap_scores(m.scores + row * kBlockKeys, count, call.softcap);
       const int64_t end = first_seen + row / group;
       const int64_t start = call.window > 0 ? std::max<int64_t>(0, end - call.window) : 0;
       soften(row, (int)std::max<int64_t>(lead, start - first),

@@ -120,6 +120,17 @@ ASTRAI_INLINE f32x8 exp(f32x8 x) {
 
 ASTRAI_INLINE f32x8 silu(f32x8 x) { return x / (splat(1.f) + exp(-x)); }
 
+// To about 1e-7, not relative to a small result.
+ASTRAI_INLINE f32x8 tanh(f32x8 x) {
+  return splat(1.f) - splat(2.f) / (splat(1.f) + exp(x + x));
+}
+
+// The approximation of GELU by tanh: x * (1 + tanh(u)) / 2 is x / (1 + e^-2u).
+ASTRAI_INLINE f32x8 gelu_tanh(f32x8 x) {
+  const f32x8 u = splat(0.7978845608f) * fma(splat(0.044715f) * x * x, x, x);
+  return x / (splat(1.f) + exp(splat(-2.f) * u));
+}
+
 // Rows become columns.
 ASTRAI_INLINE void transpose(f32x8 (&rows)[kLanes]) {
 #if ASTRAI_AVX2

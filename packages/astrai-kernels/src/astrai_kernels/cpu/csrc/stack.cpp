@@ -1,5 +1,7 @@
 // All layers of a decoder in one call: five phases each, as the model's own code has them.
 
+#include <cmath>
+
 #include "attention.h"
 #include "export.h"
 #include "linear.h"
@@ -10,10 +12,15 @@ namespace {
 // Shared with Python: see astrai_kernels.cpu.library.
 struct Layer {
   const Weight *qkv, *output, *gate_up, *down;
-  const float *attention_norm, *mlp_norm;  // [hidden]
+  const float *attention_norm, *mlp_norm;  // [hidden], or null
+  const float *output_norm, *down_norm;    // [hidden], of what is added to the stream; or null
+  const float *query_norm, *key_norm;      // [head_dim], or null
   int64_t window;                          // 0: none
   float eps;
-  int32_t is_rotated;
+  float scale;         // 0: head_dim ^ -0.5
+  float softcap;       // 0: none
+  int32_t activation;  // an epilogue
+  int32_t rotation;    // index into the stack's, or -1
 };
 
 struct Stack {
@@ -22,25 +29,47 @@ struct Stack {
   // The step, as its first layer sees it: q, k and v are parts of a row of `qkv`.
   const Attention* attention;
   int64_t key_layer_bytes, value_layer_bytes;
-  float* hidden;    // [tokens, hidden], changed in place
-  float* qkv;       // [tokens, qkv features]
-  float* attended;  // [tokens, heads * head_dim]
-  float* inner;     // [tokens, intermediate]
+  const float* const* rotations;  // each [tokens, rotary_dim / 2, 2]
+  float* hidden;                  // [tokens, hidden], changed in place
+  float* qkv;                     // [tokens, qkv features]
+  float* attended;                // [tokens, heads * head_dim]
+  float* inner;                   // [tokens, intermediate]
+  float* added;                   // [tokens, hidden]; null where no layer norms what it adds
 };
+
+// The output and down phases: hidden += weight * x, or the norm of that.
+void add(const Stack& stack, const Weight& weight, const float* x, const float* norm, float eps) {
+  const int64_t tokens = stack.attention->tokens;
+  if (norm == nullptr) return apply({weight, x, tokens, nullptr, 0.f, stack.hidden, kAdd});
+  apply({weight, x, tokens, nullptr, 0.f, stack.added, kStore});
+  add_normed(stack.added, norm, eps, tokens, weight.out_features, stack.hidden);
+}
+
+void set_layer(const Stack& stack, const Layer& layer, Attention& attention) {
+  attention.window = layer.window;
+  attention.rotary = layer.rotation < 0 ? nullptr : stack.rotations[layer.rotation];
+  attention.query_norm = layer.query_norm;
+  attention.key_norm = layer.key_norm;
+  attention.norm_eps = layer.eps;
+  attention.softcap = layer.softcap;
+  attention.scale =
+      layer.scale > 0.f ? layer.scale : (float)std::pow((double)attention.head_dim, -0.5);
+}
 
 void run(const Stack& stack) {
   Attention attention = *stack.attention;
   const int64_t tokens = attention.tokens;
   for (const Layer* layer = stack.layers; layer < stack.layers + stack.num_layers; ++layer) {
-    apply({*layer->qkv, stack.hidden, tokens, layer->attention_norm, layer->eps, stack.qkv, kStore});
-    attention.window = layer->window;
-    attention.rotary = layer->is_rotated ? stack.attention->rotary : nullptr;
+    const float eps = layer->eps;
+    apply({*layer->qkv, stack.hidden, tokens, layer->attention_norm, eps, stack.qkv, kStore});
+    set_layer(stack, *layer, attention);
     attend(attention);
     attention.keys = (char*)attention.keys + stack.key_layer_bytes;
     attention.values = (char*)attention.values + stack.value_layer_bytes;
-    apply({*layer->output, stack.attended, tokens, nullptr, 0.f, stack.hidden, kAdd});
-    apply({*layer->gate_up, stack.hidden, tokens, layer->mlp_norm, layer->eps, stack.inner, kSwiGLU});
-    apply({*layer->down, stack.inner, tokens, nullptr, 0.f, stack.hidden, kAdd});
+    add(stack, *layer->output, stack.attended, layer->output_norm, eps);
+    apply({*layer->gate_up, stack.hidden, tokens, layer->mlp_norm, eps, stack.inner,
+           (Epilogue)layer->activation});
+    add(stack, *layer->down, stack.inner, layer->down_norm, eps);
   }
 }
 
