@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from astrai_engine.errors import ModelNotFoundError
+from astrai_engine.errors import ConfigurationError, ModelNotFoundError
 from astrai_engine.loading import source
 from astrai_engine.loading.source import EMBEDDED_NAME, ModelSource, resolve_source
 
@@ -49,6 +49,16 @@ def test_a_hub_id(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("org/name-1.5B", "org/name:Q4_K_M", "org/name:part/file.gguf"):
         assert resolve_source(name) == ModelSource("hub", name, name)
+
+
+def test_a_revision_is_for_the_hub(tmp_path):
+    wanted = ModelSource("hub", "org/name", "org/name", revision="v1")
+    assert resolve_source("org/name", revision="v1") == wanted
+    (tmp_path / "m.gguf").touch()
+    with pytest.raises(
+        ConfigurationError, match="revision is 'v1', but m is not a model on the hub"
+    ):
+        resolve_source(str(tmp_path), revision="v1")
 
 
 @pytest.mark.parametrize(

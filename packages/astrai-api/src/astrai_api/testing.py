@@ -15,7 +15,7 @@ serves it.
 import argparse
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +60,7 @@ class FakeInfo:
     page_size: int = 16
     max_seq_len: int = 4096
     chat_template: str | None = None
+    sampling_defaults: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The tokenizer and the chat template of a checkpoint folder, wherever it keeps them."""
+"""The tokenizer of a checkpoint folder."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,6 @@ from typing import Any
 
 import tokenizers
 
-from astrai_engine.chat_template import ChatTemplate
 from astrai_engine.errors import ModelLoadError
 from astrai_engine.loading.sentencepiece import Kind, read_pieces, sentencepiece_pipeline
 from astrai_engine.loading.surroundings import surround
@@ -43,7 +42,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     Raises:
         ModelLoadError: there is neither, or it can't be used.
     """
-    config = _tokenizer_config(folder)
+    config = read_tokenizer_config(folder)
     named = {key: _text(config.get(key)) for key in _SPECIAL_KEYS}
     if (folder / "tokenizer.json").is_file():
         backend = _from_json(folder / "tokenizer.json")
@@ -85,32 +84,12 @@ def _from_sentencepiece(
     return backend
 
 
-def read_chat_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate | None:
-    """A checkpoint's chat template, or None.
-
-    Args:
-        folder: keeps it in ``chat_template.jinja``, ``chat_template.json`` or
-            ``tokenizer_config.json``, looked at in this order.
-        tokenizer: names the tokens templates may write.
+def read_tokenizer_config(folder: Path) -> dict[str, Any]:
+    """What a checkpoint says of its tokenizer: its own file, over that of older checkpoints.
 
     Raises:
-        ModelLoadError: the template is not valid.
+        ModelLoadError: a file is not a JSON object.
     """
-    file = folder / "chat_template.jinja"
-    source: Any = (
-        file.read_text(encoding="utf-8")
-        if file.is_file()
-        else read_json(folder / "chat_template.json").get("chat_template")
-        or _tokenizer_config(folder).get("chat_template")
-    )
-    if isinstance(source, list):
-        source = {entry["name"]: entry["template"] for entry in source}
-    if not source:
-        return None
-    return ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
-
-
-def _tokenizer_config(folder: Path) -> dict[str, Any]:
     tokens = read_json(folder / "special_tokens_map.json")
     return tokens | read_json(folder / "tokenizer_config.json")
 
