@@ -21,6 +21,9 @@ def test_defaults():
 
 VALUES = {
     "MODEL": ("some/model", "some/model"),
+    "REVISION": ("v1.0", "v1.0"),
+    "CHAT_TEMPLATE": (__file__, __file__),
+    "GENERATION_CONFIG": ("none", "none"),
     "SERVED_MODEL_NAME": ("a, b,*", ("a", "b", "*")),
     "DEVICE": ("cuda:1", "cuda:1"),
     "DTYPE": ("bfloat16", "bfloat16"),
@@ -95,6 +98,8 @@ def test_empty_is_unset(environment):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("CHAT_TEMPLATE", "/no/such/file.jinja"),
+        ("GENERATION_CONFIG", "mine"),
         ("MAX_QUEUE", "abc"),
         ("MAX_BATCH_SIZE", "0"),
         ("DEVICE", "gpu"),

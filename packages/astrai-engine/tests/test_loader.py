@@ -10,7 +10,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from astrai_engine.loading import load_model, loader, resolve_source
-from astrai_engine.loading.source import EMBEDDED_NAME, ModelSource
+from astrai_engine.loading.source import EMBEDDED_NAME
 from astrai_engine.tokenizer import encode_chat, render_chat
 
 CPU = torch.device("cpu")
@@ -74,9 +74,16 @@ def test_a_folder(folder):
 
 
 def test_a_hub_id_is_downloaded_and_keeps_its_name(folder, monkeypatch):
-    monkeypatch.setattr(loader, "download", {"org/name": folder}.get)
-    source = ModelSource("hub", "org/name", "org/name")
+    asked = []
+
+    def download(name, *, revision):
+        asked.append((str(name), revision))
+        return folder
+
+    monkeypatch.setattr(loader, "download", download)
+    source = resolve_source("org/name", revision="v1")
     assert load_model(source, device=CPU, dtype=torch.float32).name == "org/name"
+    assert asked == [("org/name", "v1")]
 
 
 def test_end_tokens_of_every_file_count(folder):
@@ -91,3 +98,22 @@ def test_an_end_token_outside_the_vocabulary_is_ignored_with_a_warning(folder, c
     with caplog.at_level(logging.WARNING):
         assert load(folder).defaults.eos_token_ids == {256, 257}
     assert "id 260 is outside the vocabulary of 260 tokens" in caplog.text
+
+
+def test_sampling_defaults_come_with_the_model(folder):
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps({"temperature": 0.5, "eos_token_id": 8}))
+    assert load(folder).defaults.sampling == {"temperature": 0.5}
+    path.unlink()
+    assert load(folder).defaults.sampling == {}
+
+
+def test_a_template_the_user_gives_stands_before_the_model_s(folder):
+    (folder / "chat_template.jinja").write_text("the model's")
+    mine = folder / "mine.txt"
+    mine.write_text("mine")
+    for given, text in ((None, "the model's"), (str(mine), "mine")):
+        loaded = load_model(
+            resolve_source(str(folder)), device=CPU, dtype=torch.float32, chat_template=given
+        )
+        assert loaded.chat_template.render([{"role": "user", "content": "hi"}]) == text

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from astrai_engine.errors import ModelNotFoundError
+from astrai_engine.errors import ConfigurationError, ModelNotFoundError
 from astrai_engine.loading import source
 from astrai_engine.loading.source import EMBEDDED_NAME, ModelSource, resolve_source
 
@@ -47,7 +47,18 @@ def test_the_home_folder_is_expanded(tmp_path, monkeypatch):
 
 def test_a_hub_id(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert resolve_source("org/name-1.5B") == ModelSource("hub", "org/name-1.5B", "org/name-1.5B")
+    for name in ("org/name-1.5B", "org/name:Q4_K_M", "org/name:part/file.gguf"):
+        assert resolve_source(name) == ModelSource("hub", name, name)
+
+
+def test_a_revision_is_for_the_hub(tmp_path):
+    wanted = ModelSource("hub", "org/name", "org/name", revision="v1")
+    assert resolve_source("org/name", revision="v1") == wanted
+    (tmp_path / "m.gguf").touch()
+    with pytest.raises(
+        ConfigurationError, match="revision is 'v1', but m is not a model on the hub"
+    ):
+        resolve_source(str(tmp_path), revision="v1")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +70,7 @@ def test_what_is_nowhere_is_refused_in_one_sentence(name, tmp_path, monkeypatch)
         resolve_source(name)
     assert str(caught.value) == (
         f"Model {name!r} was not found: name an existing checkpoint folder, a .gguf file, "
-        "or a hub id such as org/name."
+        "or a hub id such as org/name or org/name:file.gguf."
     )
 
 

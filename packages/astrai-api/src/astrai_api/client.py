@@ -55,6 +55,10 @@ class EngineInfo(Protocol):
     def chat_template(self) -> str | None:
         """Source of the template that chats with tools use; None without one."""
 
+    @property
+    def sampling_defaults(self) -> Mapping[str, float]:
+        """Sampling parameters for requests that leave them open: keywords of a generation."""
+
 
 class TokenizerClient(Protocol):
     """A model's vocabulary. Texts are slow to tokenise: not on the event loop."""

@@ -99,7 +99,7 @@ class EngineHost:
         """
         loop = asyncio.get_running_loop()
         if self._engine is None:
-            resolve_source(self._settings.model)
+            resolve_source(self._settings.model, revision=self._settings.revision)
             threading.Thread(target=self._load_in_thread, args=(loop,), daemon=True).start()
         try:
             with self._drain_on_signals(loop):

@@ -4,6 +4,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
@@ -15,6 +16,7 @@ from astrai_engine.config import (
     Activations,
     Dtype,
     EngineConfig,
+    GenerationConfig,
     KVDtype,
     Quantization,
     SpeculationMode,
@@ -41,6 +43,12 @@ def _device(value: str) -> str:
     return value
 
 
+def _file(value: str | None) -> str | None:
+    if value is not None and not Path(value).expanduser().is_file():
+        raise PydanticCustomError("file", "Input should be an existing file")
+    return value
+
+
 def _tool_parser(value: str | None) -> str | None:
     if value is not None and value not in FORMATS:
         raise PydanticCustomError("tool_parser", f"Input should be one of {', '.join(FORMATS)}")
@@ -62,6 +70,10 @@ class Settings(BaseSettings):
 
     Attributes:
         model: hub id, checkpoint folder or ``.gguf`` file; None is the embedded default.
+        revision: branch, tag or commit of a model from the hub.
+        chat_template: Jinja file of a chat template to use instead of the model's own.
+        generation_config: ``auto`` samples as the model's makers want it where a request does not
+            say; ``none`` as the protocols do.
         served_model_name: names clients may use besides ``astrai``; ``*`` accepts any; empty is
             the model's own.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
@@ -98,6 +110,9 @@ class Settings(BaseSettings):
     )
 
     model: str | None = None
+    revision: str | None = None
+    chat_template: Annotated[str | None, AfterValidator(_file)] = None
+    generation_config: GenerationConfig = "auto"
     served_model_name: CommaSeparated = ()
     device: Annotated[str, AfterValidator(_device)] = "auto"
     dtype: Dtype = "auto"
@@ -132,6 +147,9 @@ class Settings(BaseSettings):
         """The engine's part of the settings."""
         return EngineConfig(
             model=self.model,
+            revision=self.revision,
+            chat_template=self.chat_template,
+            generation_config=self.generation_config,
             device=self.device,
             dtype=self.dtype,
             kv_dtype=self.kv_dtype,

@@ -16,7 +16,7 @@ import argparse
 import itertools
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +64,7 @@ class FakeInfo:
     max_seq_len: int = 4096
     max_batch_size: int = 32
     chat_template: str | None = None
+    sampling_defaults: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from astrai_engine.events import TokenDelta as TokenDelta
     from astrai_engine.events import Usage as Usage
     from astrai_engine.grammar import Grammar as Grammar
+    from astrai_engine.loading.model_store import StoredModel as StoredModel
+    from astrai_engine.loading.model_store import list_models as list_models
+    from astrai_engine.loading.model_store import pull_model as pull_model
+    from astrai_engine.loading.model_store import remove_model as remove_model
     from astrai_engine.loop import InferenceScheduler as InferenceScheduler
     from astrai_engine.request import GenerationRequest as GenerationRequest
     from astrai_engine.result import GenerateResult as GenerateResult
@@ -39,8 +43,12 @@ _HOMES = {
     "InferenceScheduler": "loop",
     "InferenceWorkspace": "workspace",
     "SamplingPipeline": "sampling",
+    "StoredModel": "loading.model_store",
     "TokenDelta": "events",
     "Usage": "events",
+    "list_models": "loading.model_store",
+    "pull_model": "loading.model_store",
+    "remove_model": "loading.model_store",
     "sample": "sampling",
 }
 

@@ -72,11 +72,12 @@ def assemble(config: EngineConfig) -> EngineParts:
         use_threads(config.num_threads, device)
     precision = choose_precision(config.quantization, device, dtype)
     loaded = load_model(
-        resolve_source(config.model),
+        resolve_source(config.model, revision=config.revision),
         device=device,
         dtype=dtype,
         precision=precision,
         activation_bits=8 if config.activations == "int8" else 16,
+        chat_template=config.chat_template,
     )
     kv_dtype = choose_kv_dtype(config.kv_dtype, device, dtype, loaded.precision)
     sizes = choose_sizes(
@@ -186,4 +187,5 @@ def _info(
         max_step_tokens=sizes.max_step_tokens,
         speculation=config.speculation,
         chat_template=loaded.chat_template.tool_source if loaded.chat_template else None,
+        sampling_defaults=loaded.defaults.sampling if config.generation_config == "auto" else {},
     )

@@ -1,6 +1,7 @@
 """How an engine is set up. It reads no environment: whoever embeds the engine passes values."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from astrai_engine.errors import ConfigurationError
@@ -9,6 +10,7 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 KVDtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["auto", "none", "int8", "int4"]
 Activations = Literal["int16", "int8"]
+GenerationConfig = Literal["auto", "none"]
 SpeculationMode = Literal["auto", "off", "prompt-lookup"]
 
 
@@ -18,6 +20,10 @@ class EngineConfig:
 
     Attributes:
         model: hub id, checkpoint folder or ``.gguf`` file; None is the embedded default.
+        revision: branch, tag or commit of a model from the hub; None is its main branch.
+        chat_template: Jinja file of a chat template to use instead of the model's own.
+        generation_config: whether what a request leaves open is as the model's makers want it;
+            see `EngineInfo.sampling_defaults`.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
         dtype: of weights and activations; auto is what the device runs fast.
         kv_dtype: of the K/V cache; auto is float16 beside quantised weights, else the model's.
@@ -48,6 +54,9 @@ class EngineConfig:
     """
 
     model: str | None = None
+    revision: str | None = None
+    chat_template: str | None = None
+    generation_config: GenerationConfig = "auto"
     device: str = "auto"
     dtype: Dtype = "auto"
     kv_dtype: KVDtype = "auto"
@@ -97,6 +106,9 @@ class EngineInfo:
         speculation: whether guesses of the next tokens are checked: ``auto``, ``off`` or
             ``prompt-lookup``.
         chat_template: source of the template that chats with tools use; None without one.
+        sampling_defaults: what the model's ``generation_config.json`` names, by the names of
+            ``GenerationRequest``: for callers whose own callers leave them open. Empty with
+            ``generation_config`` set to ``none``.
     """
 
     model: str
@@ -113,6 +125,7 @@ class EngineInfo:
     max_step_tokens: int
     speculation: SpeculationMode
     chat_template: str | None = None
+    sampling_defaults: Mapping[str, float] = field(default_factory=dict)
 
 
 def _at_least_one(name: str, value: int) -> None:

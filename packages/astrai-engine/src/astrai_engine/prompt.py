@@ -79,7 +79,9 @@ class PromptEncoder:
             return EncodedPrompt(token_ids, request.prompt[-_END_CHARS:])
         if self._chat_template is None:
             raise TemplateError(
-                "This model has no chat template; send a raw prompt instead.", param="messages"
+                "This model has no chat template: send a raw prompt, or give the server one with "
+                "ASTRAI_CHAT_TEMPLATE (chat_template of EngineConfig), a Jinja file.",
+                param="messages",
             )
         chat = render_chat(
             self._chat_template,

@@ -42,6 +42,11 @@ def sentencepiece(token: str) -> bytes:
     return token.replace(SPACE_MARK, " ").encode()
 
 
+def added_spelling(spelling: Spelling) -> Spelling:
+    """How a vocabulary spells its added tokens: as they are, but for SentencePiece's spaces."""
+    return sentencepiece if spelling is sentencepiece else str.encode
+
+
 def spelling_of(decoder: Any) -> Spelling:
     """The spelling a ``tokenizers`` decoder undoes.
 

@@ -10,7 +10,7 @@ import tokenizers
 
 from astrai_engine.chat_template import ChatTemplate
 from astrai_engine.errors import InvalidRequestError
-from astrai_engine.token_spelling import spelling_of
+from astrai_engine.token_spelling import added_spelling, spelling_of
 
 _BREAK = "\ufdd0"
 """A Unicode noncharacter, reserved for internal use, that keeps user text from forming a token."""
@@ -124,7 +124,7 @@ class Tokenizer:
     def _spell(self, token_id: int) -> bytes:
         added = self._added.get(token_id)
         if added is not None:
-            return b"" if added.special else added.content.encode()
+            return b"" if added.special else added_spelling(self._spelling)(added.content)
         token = self._backend.id_to_token(token_id) if token_id >= 0 else None
         return b"" if token is None else self._spelling(token)
 

@@ -15,6 +15,7 @@ from astrai_api.anthropic.tools import message_tools
 from astrai_api.builder import Choice, RequestContext, ResponseBuilder, total_usage
 from astrai_api.client import EngineClient
 from astrai_api.errors import ApiError, anthropic_error, bad_request
+from astrai_api.model_defaults import model_defaults
 from astrai_api.sse import DONE, encode_event
 from astrai_api.stops import stop_strings
 from astrai_api.template_variables import template_variables
@@ -66,9 +67,7 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
             chat_template_kwargs=template_variables(
                 request.chat_template_kwargs, reasons=request.thinking.get("type") != "disabled"
             ),
-            temperature=request.temperature,
-            top_k=request.top_k,
-            top_p=request.top_p,
+            **_sampling_fields(request, engine),
             max_tokens=request.max_tokens,
             rep_window=None,
             stop=stop_strings(request.stop_sequences, "stop_sequences"),
@@ -141,6 +140,11 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
             "model": self._request.model,
             "content": content,
         }
+
+
+def _sampling_fields(request: MessagesRequest, engine: EngineClient) -> dict[str, Any]:
+    fields = {"temperature": request.temperature, "top_k": request.top_k, "top_p": request.top_p}
+    return fields | model_defaults(request, engine)
 
 
 def _stop(choice: Choice) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatCompletionRequest]):
             shows_reasoning=request.include_reasoning,
         )
         return GenerationRequest(
-            **sampling_fields(request, self.context),
+            **sampling_fields(request, self.context, engine),
             **self.shape.request_fields(),
             messages=template_messages(request.messages),
             chat_template_kwargs=template_variables(

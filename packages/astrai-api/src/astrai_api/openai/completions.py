@@ -66,7 +66,7 @@ class CompletionResponseBuilder(ResponseBuilder[CompletionRequest]):
             include_usage=request.stream_options.include_usage,
         )
         return GenerationRequest(
-            **sampling_fields(request, self.context),
+            **sampling_fields(request, self.context, engine),
             **_prompt_field(request.prompts[0]),
             **self.shape.request_fields(),
             max_tokens=request.max_tokens,

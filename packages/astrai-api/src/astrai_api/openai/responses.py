@@ -75,8 +75,8 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
             output=requested_output(request, "text.format", request.text.get("format")),
             tool_parser=self.context.tool_parser,
         )
-        return GenerationRequest(
-            **sampling_fields(request, self.context),
+        self._generation = GenerationRequest(
+            **sampling_fields(request, self.context, engine),
             **self.shape.request_fields(),
             messages=template_messages(request.instructions, request.input),
             chat_template_kwargs=template_variables(
@@ -86,6 +86,7 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
             logprobs=request.logprobs,
             top_logprobs=request.top_logprobs,
         )
+        return self._generation
 
     def format_stream_start(self, usage: Usage) -> bytes:  # noqa: ARG002 (counts come last)
         """The response, and the message of a plain answer, which is empty so far."""
@@ -180,12 +181,12 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
             "parallel_tool_calls": request.parallel_tool_calls,
             "previous_response_id": None,
             "store": False,
-            "temperature": request.temperature,
+            "temperature": self._generation.temperature,
             "text": {"format": request.text.get("format") or {"type": "text"}},
             "tool_choice": request.tool_choice,
             "tools": [tool.echo() for tool in request.function_tools],
             "top_logprobs": request.top_logprobs,
-            "top_p": request.top_p,
+            "top_p": self._generation.top_p,
             "truncation": "disabled",
             "usage": None,
         }

