@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,14 +57,11 @@ class StreamedAnswer:
         """
         start = time.perf_counter()
         place = self.target.place
-        body = {
-            "model": self.target.model,
-            **self.body,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
+        body = {**self.body, "stream": True, "stream_options": {"include_usage": True}}
+        request = self.target.request(self.path, body)
         with unreachable(place):
-            async with self.target.client.stream("POST", self.path, json=body) as response:
+            response = await self.target.client.send(request, stream=True)
+            async with aclosing(response):
                 if not response.is_success:
                     await response.aread()
                     answered(response, place)

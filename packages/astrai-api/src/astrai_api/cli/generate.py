@@ -80,7 +80,7 @@ def _messages(system: str | None, text: str) -> list[dict[str, str]]:
 
 async def _whole(target: Target, path: str, body: dict[str, Any]) -> dict[str, Any]:
     with unreachable(target.place):
-        response = await target.client.post(path, json={"model": target.model, **body})
+        response = await target.client.send(target.request(path, body))
     return answered(response, target.place)
 
 

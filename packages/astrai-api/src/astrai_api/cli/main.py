@@ -12,6 +12,7 @@ COMMANDS = {
     "serve": (f"{_HOME}.serve", "Serve a model over HTTP, for OpenAI and Anthropic clients."),
     "chat": (f"{_HOME}.chat", "Talk with a model in the terminal."),
     "generate": (f"{_HOME}.generate", "Answer one prompt and exit, for scripts and pipes."),
+    "run-batch": (f"{_HOME}.run_batch", "Run a file of requests; it resumes where it was stopped."),
 }
 """Every subcommand: where it is, and the line that ``astrai --help`` shows."""
 

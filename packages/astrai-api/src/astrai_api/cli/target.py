@@ -1,7 +1,8 @@
 """What a command asks: a server, or an engine in this process behind the same protocol."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+import json
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
@@ -66,6 +67,14 @@ class Target:
     model: str
     place: str
     _runner: asyncio.Runner
+
+    def request(
+        self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    ) -> httpx.Request:
+        """A POST of a JSON body, which asks for the target's model unless the body names one."""
+        content = json.dumps({"model": self.model, **body})  # ASCII: any text can be sent
+        headers = {"content-type": "application/json", **(headers or {})}
+        return self.client.build_request("POST", path, content=content, headers=headers)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run some asynchronous work to its end; Ctrl-C cancels it and is raised."""
