@@ -62,8 +62,8 @@ def test_the_entry_point_runs_the_command(monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("words", "completed"),
-    [("astrai gen", "generate"), ("astrai serve --max-q", "--max-queue"),
-     ("astrai serve --dtype bfl", "bfloat16")],
+    [("astrai run", "run-batch"), ("astrai serve --max-q", "--max-queue"),
+     ("astrai serve --dtype bfl", "bfloat16"), ("astrai bench se", "serve")],
 )  # fmt: skip
 def test_completion_knows_commands_options_and_choices(words, completed, monkeypatch, capsys):
     monkeypatch.setenv("_ASTRAI_COMPLETE", "complete_bash")

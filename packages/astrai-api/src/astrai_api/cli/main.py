@@ -13,6 +13,7 @@ COMMANDS = {
     "chat": (f"{_HOME}.chat", "Talk with a model in the terminal."),
     "generate": (f"{_HOME}.generate", "Answer one prompt and exit, for scripts and pipes."),
     "run-batch": (f"{_HOME}.run_batch", "Run a file of requests; it resumes where it was stopped."),
+    "bench": (f"{_HOME}.bench.app", "Measure how fast a server answers, and compare runs."),
 }
 """Every subcommand: where it is, and the line that ``astrai --help`` shows."""
 
