@@ -18,8 +18,12 @@ class _SkipProbes(logging.Filter):
         return not (path in _QUIET_PATHS and status in (200, 503))
 
 
-def configure_logging() -> None:
-    """Show the project's messages on stderr, in the look of uvicorn's, unless set up already."""
+def configure_logging(level: str = "info") -> None:
+    """Show the project's messages on stderr, in the look of uvicorn's, unless set up already.
+
+    Args:
+        level: the least important that are shown.
+    """
     access = logging.getLogger("uvicorn.access")
     if not any(isinstance(known, _SkipProbes) for known in access.filters):
         access.addFilter(_SkipProbes())
@@ -29,4 +33,4 @@ def configure_logging() -> None:
             handler = logging.StreamHandler()
             handler.setFormatter(DefaultFormatter("%(levelprefix)s %(message)s"))
             package.addHandler(handler)
-            package.setLevel(logging.INFO)
+            package.setLevel(level.upper())

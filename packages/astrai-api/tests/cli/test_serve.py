@@ -53,7 +53,7 @@ def served(monkeypatch):
     """Keeps the servers that would have been run."""
     configs = []
     monkeypatch.setattr("astrai_api.cli.serve.run_server", configs.append)
-    monkeypatch.setattr("astrai_api.cli.serve.configure_logging", lambda: None)
+    monkeypatch.setattr("astrai_api.cli.serve.configure_logging", lambda _: None)
     return configs
 
 

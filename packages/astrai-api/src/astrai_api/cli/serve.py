@@ -63,7 +63,7 @@ def serve(
     if (ssl_certfile is None) != (ssl_keyfile is None):
         raise usage_error("Give --ssl-certfile and --ssl-keyfile together.")
     resolve_source(given.settings.model)
-    configure_logging()
+    configure_logging(log_level)
     config = uvicorn.Config(
         create_app(settings=given.settings),
         host=host,

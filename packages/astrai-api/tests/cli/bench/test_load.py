@@ -1,5 +1,6 @@
 import asyncio
 import json
+from itertools import pairwise
 
 import httpx
 import pytest
@@ -99,7 +100,7 @@ def test_even_arrivals():
 
 def test_poisson_arrivals_have_the_rate_and_the_spread_of_it():
     times = list(Load(20_001, rate=5.0, seed=3).due_times())
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
     mean = sum(gaps) / len(gaps)
     variance = sum((gap - mean) ** 2 for gap in gaps) / len(gaps)
     assert mean == pytest.approx(0.2, rel=0.03)

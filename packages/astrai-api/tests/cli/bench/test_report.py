@@ -40,7 +40,7 @@ def test_a_report_shows_figures_and_charts_of_each_run(record, run_of):
     page = Reader(html)
     assert page.open == []
     assert page.tags.count(("table", {})) == 1
-    assert len([tag for tag, _ in page.tags if tag == "svg"]) == 5 + 2
+    assert len([tag for tag, _ in page.tags if tag == "svg"]) == 6 + 2
     for told in ("one", "two <b>", "by hand", "goodput (requests/s)", "time to first text, p99"):
         assert told in page.text
     assert "+100 %" in page.text  # the second takes twice as long to its first text

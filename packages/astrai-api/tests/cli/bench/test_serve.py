@@ -32,8 +32,8 @@ def test_an_open_loop_asks_what_a_file_says(astrai, serve, tmp_path):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("one\ntwo\n")
     result = astrai(
-        "bench", "serve", serve(engine), "-n", 3, "--rate", 500, "--warmup", 0, "--prompts", prompts,
-        "--endpoint", "completions", "--no-ignore-eos", "--quiet",
+        "bench", "serve", serve(engine), "-n", 3, "--rate", 500, "--warmup", 0,
+        "--prompts", prompts, "--endpoint", "completions", "--no-ignore-eos", "--quiet",
     )  # fmt: skip
     assert (result.exit_code, result.stderr) == (0, "")
     assert sorted(request.prompt for request in engine.requests) == ["one", "one", "two"]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
+from pathlib import PurePosixPath
 
 from astrai_api.cli.bench.charts import line_chart, timeline
 from astrai_api.cli.bench.figures import Figure, figures_of
@@ -49,7 +50,10 @@ def _card(number: int, run: BenchRun) -> str:
     if run.limits:
         said.append((f"{100 * summary.good_share:.0f} %", "within the limits"))
     tiles = "".join(f"<div><b>{value}</b><span>{label}</span></div>" for value, label in said)
-    what = f"{run.target['model']} at {run.target['place']}: {run.load['description']}"
+    model = run.target["model"]
+    if model.startswith("/"):  # a server that lists its file
+        model = PurePosixPath(model).name
+    what = f"{model} at {run.target['place']}: {run.load['description']}"
     return (
         f'<section class="run"><h2><i class="s{number}"></i>{escape(run.name)}</h2>'
         f'<p>{escape(what)}</p><div class="tiles">{tiles}</div></section>'
@@ -63,9 +67,13 @@ def _charts(runs: Sequence[BenchRun]) -> list[str]:
     gaps = [
         shares((1000 * gap for r in each for gap in r.gaps), up_to=_SHOWN_GAPS) for each in answered
     ]
+    token = [
+        shares(1000 * r.per_token for r in each if r.per_token is not None) for each in answered
+    ]
     total = [shares(r.total for r in each) for each in answered]
     charts = [
         ("Time to first text", line_chart(first, "milliseconds", share)),
+        ("Time per token after it", line_chart(token, "milliseconds", share)),
         (
             "Gap between pieces of text",
             line_chart(gaps, "milliseconds", "% of gaps (to 99.5)"),
