@@ -171,6 +171,13 @@ def serve() -> Iterator[Callable[..., str]]:
         yield start
 
 
+@pytest.fixture
+def serve_app() -> Iterator[Callable[[ASGIApp], str]]:
+    """Serve any application over a real socket; gives the root URL."""
+    with contextlib.ExitStack() as stack:
+        yield lambda app: stack.enter_context(_serving(app))
+
+
 Frame = tuple[str | None, str]
 
 

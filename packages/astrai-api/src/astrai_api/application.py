@@ -1,6 +1,5 @@
 """The application factory."""
 
-import os
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,7 +24,7 @@ from astrai_api.request_id import RequestIdMiddleware
 from astrai_api.response_counter import ResponseCounter
 from astrai_api.served_models import ServedModels
 from astrai_api.serving import ServingState
-from astrai_api.settings import Settings, load_settings
+from astrai_api.settings import Settings, load_settings, quiet_threads
 from astrai_api.startup import LifespanErrors, RefuseToStart
 from astrai_engine.errors import AstraiError, ConfigurationError
 
@@ -63,8 +62,7 @@ def create_app(
     """
     settings = settings or load_settings()
     if engine is None:
-        # OpenMP reads it when torch loads: idle threads must not spin while the server waits.
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        quiet_threads()
     host = EngineHost(settings, engine=engine, load=load)
     metrics = ServerMetrics()
     tracing: list[Middleware] = []

@@ -86,11 +86,12 @@ def _context() -> Iterator[tuple[str, str]]:
             yield "span_id", f"{span.span_id:016x}"
 
 
-def configure_logging(log_format: LogFormat = "text") -> None:
+def configure_logging(log_format: LogFormat = "text", *, level: str = "info") -> None:
     """Show the project's messages on stderr, unless set up already.
 
     Args:
         log_format: text in the look of uvicorn's, or JSON, which uvicorn's own messages get, too.
+        level: the least important that are shown.
     """
     access = logging.getLogger("uvicorn.access")
     if not any(isinstance(known, _SkipProbes) for known in access.filters):
@@ -99,7 +100,7 @@ def configure_logging(log_format: LogFormat = "text") -> None:
         package = logging.getLogger(name)
         if not package.hasHandlers():
             package.addHandler(_Console())
-            package.setLevel(logging.INFO)
+            package.setLevel(level.upper())
     if log_format == "json":
         for name in (*_PACKAGES, *_SERVER):
             for handler in logging.getLogger(name).handlers:

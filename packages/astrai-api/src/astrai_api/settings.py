@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 PREFIX = "ASTRAI_"
 
 _SECRET = {"api_key"}
+_READ_BY_KERNELS = {"backend", "cache_dir"}
+"""Settings that astrai-kernels reads from the environment itself."""
+
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 
@@ -170,27 +173,46 @@ class Settings(BaseSettings):
         )
 
 
-def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
+def load_settings(
+    environ: Mapping[str, str] = os.environ, *, options: Mapping[str, Any] | None = None
+) -> Settings:
     """Settings from the environment; warns of ``ASTRAI_*`` variables nobody reads.
 
     Args:
         environ: where unknown variables are looked for.
+        options: given on the command line, by the name of the setting; they beat the environment.
 
     Raises:
-        ConfigurationError: a value is wrong; the message names its variable.
+        ConfigurationError: a value is wrong; the message names its variable or option.
     """
     known = {PREFIX + name.upper() for name in Settings.model_fields}
     for name in sorted(environ):
         if name.startswith(PREFIX) and name not in known:
             logger.warning("%s is not a setting of this version and is ignored.", name)
+    options = options or {}
     try:
-        return Settings()
+        settings = Settings(**options)
     except ValidationError as error:
-        raise ConfigurationError(" ".join(map(_sentence, error.errors()))) from None
+        sentences = [_sentence(each, options) for each in error.errors()]
+        raise ConfigurationError(" ".join(sentences)) from None
+    for name in sorted(_READ_BY_KERNELS & options.keys()):
+        os.environ[PREFIX + name.upper()] = str(getattr(settings, name))
+    return settings
 
 
-def _sentence(error: Any) -> str:
+def quiet_threads() -> None:
+    """Keep the idle threads of OpenMP from spinning; it reads this when torch loads."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def option_name(field: str) -> str:
+    """The option of the command line for a setting: ``--max-queue`` for ``max_queue``."""
+    return "--" + field.replace("_", "-")
+
+
+def _sentence(error: Any, options: Mapping[str, Any]) -> str:
     field = str(error["loc"][0])
+    name = option_name(field) if field in options else PREFIX + field.upper()
     given = "" if field in _SECRET else f", not {error['input']!r}"
     reason = error["msg"].removeprefix("Input ").removesuffix(".")
-    return f"{PREFIX}{field.upper()} {reason}{given}."
+    return f"{name} {reason}{given}."

@@ -1,0 +1,1 @@
+"""``astrai bench``: load on a server, measured from outside."""
