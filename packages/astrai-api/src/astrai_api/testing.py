@@ -209,7 +209,7 @@ class FakeEngine:
             "preemptions": 0,
             "drafted_tokens": 0,
             "accepted_tokens": 0,
-            "steps": self._ended.completion_tokens,
+            "steps": self._usage.completion_tokens,
             "pages": {
                 "total": 512,
                 "free": 512,
