@@ -125,17 +125,15 @@ def test_json_is_for_uvicorns_messages_too(access, console):
     assert JsonFormatter in formatters("astrai_engine")
 
 
-async def test_lines_within_a_request_have_its_id(connect, caplog):
+async def test_lines_within_a_request_have_its_id(connect, caplog, monkeypatch):
     client = connect(FakeEngine.scripted(Reply(refuse=RuntimeError("a bug"))))
     lines = []
-    caplog.handler.setFormatter(JsonFormatter())
-    monkeypatched = caplog.handler.emit
-    caplog.handler.emit = lambda record: lines.append(caplog.handler.format(record))
-    try:
-        body = {"messages": [{"role": "user", "content": "a secret"}]}
-        await client.post("/v1/chat/completions", json=body, headers={"x-request-id": "mine"})
-    finally:
-        caplog.handler.emit = monkeypatched
+    formatter = JsonFormatter()
+    monkeypatch.setattr(
+        caplog.handler, "emit", lambda record: lines.append(formatter.format(record))
+    )
+    body = {"messages": [{"role": "user", "content": "a secret"}]}
+    await client.post("/v1/chat/completions", json=body, headers={"x-request-id": "mine"})
     (line,) = lines
     assert json.loads(line)["request_id"] == "mine"
     assert "a secret" not in line
