@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from astrai_engine.chat_template import ChatTemplate
+from astrai_engine.errors import UnsupportedArchitectureError
 from astrai_engine.loading import folder_tokenizer, gguf, gguf_tokenizer, safetensors
 from astrai_engine.loading.gguf_file import GGUFFile
 from astrai_engine.loading.hub import download
@@ -17,7 +18,13 @@ from astrai_engine.loading.quantization import (
     gguf_tensors,
 )
 from astrai_engine.loading.source import ModelSource
-from astrai_engine.models import LlamaModel, ModelConfig, allocate
+from astrai_engine.models import (
+    DecoderModel,
+    LlamaModel,
+    ModelConfig,
+    allocate,
+    load_with_transformers,
+)
 from astrai_engine.models.config import token_ids
 from astrai_engine.models.weights import Packer
 from astrai_engine.tokenizer import Tokenizer
@@ -51,7 +58,7 @@ class LoadedModel:
         path: the file or folder it was read from.
     """
 
-    model: LlamaModel
+    model: DecoderModel
     config: ModelConfig
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None
@@ -135,26 +142,43 @@ def _from_gguf(source: ModelSource, form: WeightFormat) -> LoadedModel:
 
 
 def _from_folder(source: ModelSource, folder: Path, form: WeightFormat) -> LoadedModel:
-    config = safetensors.read_config(folder)
+    model, precision = _folder_model(folder, form)
     tokenizer = folder_tokenizer.read_tokenizer(folder)
     template = folder_tokenizer.read_chat_template(folder, tokenizer)
     generation = folder_tokenizer.read_json(folder / "generation_config.json")
+    named = model.config.eos_token_ids | token_ids(generation.get("eos_token_id"))
+    return LoadedModel(
+        model=model,
+        config=model.config,
+        tokenizer=tokenizer,
+        chat_template=template,
+        defaults=_defaults(named, tokenizer, model.config),
+        name=source.name,
+        precision=precision,
+        path=folder,
+    )
+
+
+def _folder_model(folder: Path, form: WeightFormat) -> tuple[DecoderModel, Precision]:
+    """Our own model of a checkpoint or transformers', and the precision it is kept in."""
+    is_rounded = form.precision in ("int8", "int4")
+    try:
+        config = safetensors.read_config(folder)
+    except UnsupportedArchitectureError as reason:
+        if is_rounded:
+            raise UnsupportedArchitectureError(
+                f"{reason} Others cannot be kept in {form.precision}: choose quantization none."
+            ) from reason
+        return (
+            load_with_transformers(folder, device=form.device, dtype=form.dtype, reason=reason),
+            "none",
+        )
     packer: Packer | None = None
-    if form.precision in ("int8", "int4"):
+    if is_rounded:
         packer = RoundingPacker(safetensors.tensors(folder), form.precision, form.activation_bits)
     weights = allocate(config, device=form.device, dtype=form.dtype, packer=packer)
     safetensors.fill_weights(folder, config, weights)
-    named = config.eos_token_ids | token_ids(generation.get("eos_token_id"))
-    return LoadedModel(
-        model=LlamaModel(config, weights),
-        config=config,
-        tokenizer=tokenizer,
-        chat_template=template,
-        defaults=_defaults(named, tokenizer, config),
-        name=source.name,
-        precision=form.precision if weights.packed else "none",
-        path=folder,
-    )
+    return LlamaModel(config, weights), form.precision if weights.packed else "none"
 
 
 def _defaults(
