@@ -7,10 +7,12 @@ import pytest
 import tokenizers
 import torch
 from tokenizers import decoders, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers import AutoModelForCausalLM, GPTNeoXConfig, LlamaConfig
 
+from astrai_engine.errors import UnsupportedArchitectureError
 from astrai_engine.loading import load_model, loader, resolve_source
 from astrai_engine.loading.source import EMBEDDED_NAME
+from astrai_engine.models import TransformersModel
 from astrai_engine.tokenizer import encode_chat, render_chat
 
 CPU = torch.device("cpu")
@@ -71,6 +73,27 @@ def test_a_folder(folder):
     assert (loaded.name, loaded.chat_template) == (folder.name, None)
     assert loaded.model.dtype == torch.bfloat16
     assert loaded.defaults.eos_token_ids == {256}
+
+
+def test_another_architecture_runs_by_transformers(folder, paged):
+    config = GPTNeoXConfig(
+        vocab_size=260,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        bos_token_id=None,
+        eos_token_id=7,
+    )
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    loaded = load(folder)
+    assert isinstance(loaded.model, TransformersModel)
+    assert (loaded.config.architecture, loaded.precision) == ("gpt_neox", "none")
+    assert loaded.defaults.eos_token_ids == {7, 256}
+    assert paged(loaded.model, max_seq_len=16).step({"a": [1, 2, 3]}).shape == (3, 260)
+    with pytest.raises(UnsupportedArchitectureError, match="cannot be kept in int8"):
+        load_model(resolve_source(str(folder)), device=CPU, dtype=torch.float32, precision="int8")
 
 
 def test_a_hub_id_is_downloaded_and_keeps_its_name(folder, monkeypatch):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from astrai_engine.chat_template import ChatTemplate
+from astrai_engine.errors import UnsupportedArchitectureError
 from astrai_engine.loading import folder_tokenizer, gguf, gguf_tokenizer, safetensors
 from astrai_engine.loading.generation_config import (
     gguf_generation_config,
@@ -31,9 +32,15 @@ from astrai_engine.loading.templates import (
     gguf_templates,
     given_templates,
 )
-from astrai_engine.models import LlamaModel, ModelConfig, allocate
+from astrai_engine.models import (
+    DecoderModel,
+    LlamaModel,
+    ModelConfig,
+    allocate,
+    load_with_transformers,
+)
 from astrai_engine.models.config import token_ids
-from astrai_engine.models.weights import ModelWeights, Packer
+from astrai_engine.models.weights import Packer
 from astrai_engine.tokenizer import Tokenizer
 
 _logger = logging.getLogger(__name__)
@@ -67,7 +74,7 @@ class LoadedModel:
         path: the file or folder it was read from.
     """
 
-    model: LlamaModel
+    model: DecoderModel
     config: ModelConfig
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None
@@ -125,16 +132,16 @@ def load_model(
     path = Path(source.location)
     if source.kind == "hub":
         path = download(HubName.parse(source.location), revision=source.revision)
-    model = _open_folder(path, form) if path.is_dir() else _open_gguf(path, form)
-    templates = model.templates if given is None else given
+    opened = _open_folder(path, form) if path.is_dir() else _open_gguf(path, form)
+    templates = opened.templates if given is None else given
     return LoadedModel(
-        model=LlamaModel(model.config, model.weights),
-        config=model.config,
-        tokenizer=model.tokenizer,
-        chat_template=compile_templates(templates, model.tokenizer),
-        defaults=_defaults(model),
+        model=opened.model,
+        config=opened.model.config,
+        tokenizer=opened.tokenizer,
+        chat_template=compile_templates(templates, opened.tokenizer),
+        defaults=_defaults(opened),
         name=source.name,
-        precision=form.precision if model.weights.packed else "none",
+        precision=opened.precision,
         path=path,
     )
 
@@ -143,8 +150,8 @@ def load_model(
 class _Opened:
     """What a folder or a file holds, in our terms."""
 
-    config: ModelConfig
-    weights: ModelWeights
+    model: DecoderModel
+    precision: Precision
     tokenizer: Tokenizer
     templates: Mapping[str, str]
     generation_config: Mapping[str, Any]
@@ -162,8 +169,8 @@ def _open_gguf(path: Path, form: WeightFormat) -> _Opened:
     weights = allocate(config, device=form.device, dtype=form.dtype, packer=packer)
     gguf.fill_weights(file, config, weights)
     return _Opened(
-        config=config,
-        weights=weights,
+        model=LlamaModel(config, weights),
+        precision=form.precision if weights.packed else "none",
         tokenizer=tokenizer,
         templates=gguf_templates(file),
         generation_config=gguf_generation_config(file),
@@ -171,34 +178,50 @@ def _open_gguf(path: Path, form: WeightFormat) -> _Opened:
 
 
 def _open_folder(folder: Path, form: WeightFormat) -> _Opened:
-    config = safetensors.read_config(folder)
-    tokenizer = folder_tokenizer.read_tokenizer(folder)
-    packer: Packer | None = None
-    if form.precision in ("int8", "int4"):
-        packer = RoundingPacker(safetensors.tensors(folder), form.precision, form.activation_bits)
-    weights = allocate(config, device=form.device, dtype=form.dtype, packer=packer)
-    safetensors.fill_weights(folder, config, weights)
+    model, precision = _folder_model(folder, form)
     return _Opened(
-        config=config,
-        weights=weights,
-        tokenizer=tokenizer,
+        model=model,
+        precision=precision,
+        tokenizer=folder_tokenizer.read_tokenizer(folder),
         templates=folder_templates(folder),
         generation_config=read_generation_config(folder),
     )
 
 
-def _defaults(model: _Opened) -> GenerationDefaults:
+def _folder_model(folder: Path, form: WeightFormat) -> tuple[DecoderModel, Precision]:
+    """Our own model of a checkpoint or transformers', and the precision it is kept in."""
+    is_rounded = form.precision in ("int8", "int4")
+    try:
+        config = safetensors.read_config(folder)
+    except UnsupportedArchitectureError as reason:
+        if is_rounded:
+            raise UnsupportedArchitectureError(
+                f"{reason} Others cannot be kept in {form.precision}: choose quantization none."
+            ) from reason
+        return (
+            load_with_transformers(folder, device=form.device, dtype=form.dtype, reason=reason),
+            "none",
+        )
+    packer: Packer | None = None
+    if is_rounded:
+        packer = RoundingPacker(safetensors.tensors(folder), form.precision, form.activation_bits)
+    weights = allocate(config, device=form.device, dtype=form.dtype, packer=packer)
+    safetensors.fill_weights(folder, config, weights)
+    return LlamaModel(config, weights), form.precision if weights.packed else "none"
+
+
+def _defaults(opened: _Opened) -> GenerationDefaults:
     """Sampling parameters, and the end tokens that any file names, if the model can write them."""
-    own = model.tokenizer.eos_token and model.tokenizer.token_id(model.tokenizer.eos_token)
-    named = model.config.eos_token_ids | token_ids(model.generation_config.get("eos_token_id"))
+    own = opened.tokenizer.eos_token and opened.tokenizer.token_id(opened.tokenizer.eos_token)
+    named = opened.model.config.eos_token_ids | token_ids(
+        opened.generation_config.get("eos_token_id")
+    )
     everywhere = named | token_ids(own or None)
-    inside = frozenset(i for i in everywhere if 0 <= i < model.config.vocab_size)
+    inside = frozenset(i for i in everywhere if 0 <= i < config.vocab_size)
     for token_id in sorted(everywhere - inside):
         _logger.warning(
             "End-of-sequence id %d is outside the vocabulary of %d tokens and is ignored.",
             token_id,
-            model.config.vocab_size,
+            config.vocab_size,
         )
-    return GenerationDefaults(
-        eos_token_ids=inside, sampling=sampling_defaults(model.generation_config)
-    )
+    return GenerationDefaults(eos_token_ids=inside, sampling=sampling_defaults(generation_config))
