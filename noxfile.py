@@ -112,6 +112,13 @@ def lmeval(session: nox.Session) -> None:
 
 
 @nox.session
+def browser(session: nox.Session) -> None:
+    """The page in Debian's Chromium (package ``chromium``), driven by Playwright."""
+    sync(session, "--all-packages", "--group", "browser")
+    session.run("pytest", "-m", "browser", "tests/e2e/browser", *session.posargs)
+
+
+@nox.session
 def structured(session: nox.Session) -> None:
     """Random JSON schemas on the embedded model: what ends by itself matches its schema."""
     sync(session, "--package", "astrai-engine", "--group", "structured")

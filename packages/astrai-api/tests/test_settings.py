@@ -51,6 +51,7 @@ VALUES = {
     "REQUEST_TIMEOUT": ("60", 60.0),
     "TRACES": ("1", True),
     "LOG_FORMAT": ("json", "json"),
+    "PAGE": ("0", False),
 }
 
 NO_TIERS = {"HOST_CACHE_BYTES": "0", "DISK_CACHE_BYTES": "0"}

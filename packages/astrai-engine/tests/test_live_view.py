@@ -40,7 +40,13 @@ class Stage:
             self.cache, max_batch_size=max_batch_size, max_step_tokens=max_step_tokens
         )
         self.counters = EngineCounters()
-        self.view = LiveView(self.scheduler, self.counters, clock=lambda: self.now)
+        self.computed = 0.0
+        self.view = LiveView(
+            self.scheduler,
+            self.counters,
+            clock=lambda: self.now,
+            cpu_clock=lambda: self.computed,
+        )
         self.watcher = Recorder()
 
     @property
@@ -151,7 +157,7 @@ def test_a_slow_frame_is_followed_by_a_longer_pause(stage):
     states = stage.cache.page_states
 
     def slow_states():
-        stage.now += 0.01
+        stage.computed += 0.01
         return states()
 
     stage.cache.page_states = slow_states

@@ -19,6 +19,7 @@ from astrai_api.lifecycle import EngineHost, EngineLoader, load_engine
 from astrai_api.limits import LimitsMiddleware
 from astrai_api.logs import configure_logging
 from astrai_api.metrics import ServerMetrics
+from astrai_api.page import page_files, page_router
 from astrai_api.paths import PathMiddleware
 from astrai_api.request_id import RequestIdMiddleware
 from astrai_api.response_counter import ResponseCounter
@@ -84,6 +85,8 @@ def create_app(
     app.state.frame_encoder = live.FrameEncoder()
     for router in ROUTERS:
         app.include_router(router)
+    if settings.page:
+        app.include_router(page_router())
     return app
 
 
@@ -139,5 +142,6 @@ def _middleware(
         Middleware(LimitsMiddleware, max_body_bytes=settings.max_body_bytes),
     ]
     if settings.api_key:
-        stack.append(Middleware(AuthMiddleware, keys=settings.api_key))
+        public = page_files() if settings.page else ()
+        stack.append(Middleware(AuthMiddleware, keys=settings.api_key, public=public))
     return stack

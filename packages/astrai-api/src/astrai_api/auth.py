@@ -2,14 +2,14 @@
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from astrai_api.errors import ApiError
 
-PUBLIC_PATHS = frozenset({"/health", "/ready"})
+HEALTH_PATHS = frozenset({"/health", "/ready"})
 
 
 def tenant_salt(scope: Scope) -> str | None:
@@ -24,19 +24,24 @@ class AuthMiddleware:
     Args:
         app: the guarded app.
         keys: the accepted keys, at least one.
+        public: other paths that need none.
     """
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+    def __init__(self, app: ASGIApp, keys: Sequence[str], public: Iterable[str] = ()) -> None:
         self._app = app
+        self._public = HEALTH_PATHS.union(public)
         self._digests = [hashlib.sha256(key.encode()).hexdigest() for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the request through, or answer 401."""
-        if scope["type"] == "http" and not _is_public(scope):
+        if scope["type"] == "http" and not self._is_public(scope):
             digest = self._authenticate(Headers(scope=scope))
             if len(self._digests) > 1:
                 scope.setdefault("state", {})["tenant_salt"] = digest
         await self._app(scope, receive, send)
+
+    def _is_public(self, scope: Scope) -> bool:
+        return scope["path"] in self._public or scope["method"] == "OPTIONS"
 
     def _authenticate(self, headers: Headers) -> str:
         offered = _offered_keys(headers)
@@ -51,10 +56,6 @@ class AuthMiddleware:
             if sum(hmac.compare_digest(digest, known) for known in self._digests):
                 return digest
         raise _unauthorized("The API key is not one of this server's.")
-
-
-def _is_public(scope: Scope) -> bool:
-    return scope["path"] in PUBLIC_PATHS or scope["method"] == "OPTIONS"
 
 
 def _offered_keys(headers: Headers) -> list[str]:

@@ -106,6 +106,7 @@ class Settings(BaseSettings):
         request_timeout: seconds a request may take; None is no limit.
         traces: export OpenTelemetry traces; needs the extra ``otel``.
         log_format: of the process's own messages, under ``uvicorn astrai_api:app``.
+        page: serve the page at ``/``.
     """
 
     model_config = SettingsConfigDict(
@@ -145,6 +146,7 @@ class Settings(BaseSettings):
     request_timeout: Seconds | None = None
     traces: bool = False
     log_format: Literal["text", "json"] = "text"
+    page: bool = True
 
     def engine_config(self) -> EngineConfig:
         """The engine's part of the settings."""

@@ -2,13 +2,13 @@
 
 All of it runs on the engine's thread, between two steps, so a frame is consistent and needs no
 lock. A frame that takes long to make (of a very large pool) is followed by a longer pause: making
-frames takes a five-hundredth of the time at most.
+frames takes a five-hundredth of the thread's time at most.
 """
 
 import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
-from time import monotonic
+from time import monotonic, thread_time
 from typing import Protocol
 
 from astrai_engine.events import FinishReason
@@ -48,6 +48,8 @@ class LiveView:
         scheduler: whose sequences and cache are shown.
         counters: of the engine.
         clock: seconds, as ``time.monotonic``.
+        cpu_clock: seconds that the thread has computed, as ``time.thread_time``: a frame is not
+            to blame for what else the machine does meanwhile.
     """
 
     def __init__(
@@ -56,10 +58,12 @@ class LiveView:
         counters: EngineCounters,
         *,
         clock: Callable[[], float] = monotonic,
+        cpu_clock: Callable[[], float] = thread_time,
     ) -> None:
         self._scheduler = scheduler
         self._counters = counters
         self._clock = clock
+        self._cpu_clock = cpu_clock
         self._started_at = clock()
         self._watchers: list[FrameSink] = []
         self._number = 0
@@ -152,9 +156,9 @@ class LiveView:
 
     def _send(self) -> None:
         """Send a frame. A fault in making one ends the view and leaves the engine alone."""
-        start = self._clock()
+        start = self._cpu_clock()
         try:
-            frame = self._frame(start)
+            frame = self._frame(self._clock())
         except Exception:
             logger.exception("The live view failed; its watchers are sent away.")
             self.close()
@@ -163,8 +167,8 @@ class LiveView:
             if not watcher.deliver(frame):
                 self.remove(watcher)
         self._has_news = False
-        now = self._clock()
-        self._due = now + max(FRAME_SECONDS, (now - start) * _REST)
+        cost = self._cpu_clock() - start
+        self._due = self._clock() + max(FRAME_SECONDS, cost * _REST)
 
     def _frame(self, now: float) -> LiveFrame:
         scheduler = self._scheduler
