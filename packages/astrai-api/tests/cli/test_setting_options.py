@@ -4,7 +4,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from astrai_api.cli.setting_options import PANELS, choices, described, takes_settings
+from astrai_api.cli.setting_options import (
+    PANELS,
+    choices,
+    described,
+    shown_default,
+    takes_settings,
+)
 from astrai_api.settings import Settings
 
 
@@ -29,6 +35,19 @@ def test_choices_are_those_of_the_type():
     assert choices("dtype") == ("auto", "float32", "bfloat16", "float16")
     assert "hermes" in choices("tool_parser")
     assert choices("model") == choices("max_queue") == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "shown"),
+    [
+        ("max_queue", "256"),
+        ("shutdown_timeout", "30"),
+        ("prefix_cache", "on"),
+        ("api_key", "no key needed"),
+    ],
+)
+def test_defaults_are_words(field, shown):
+    assert shown_default(field) == shown
 
 
 def test_a_command_learns_where_values_came_from(monkeypatch):

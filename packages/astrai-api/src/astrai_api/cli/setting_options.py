@@ -147,7 +147,7 @@ def _parameter(listed: tuple[str, str, str]) -> inspect.Parameter:
     default = Settings.model_fields[name].default
     is_flag = isinstance(default, bool)
     flag = option_name(name)
-    shown = _DERIVED.get(name) or _shown(default)
+    shown = shown_default(name)
     option = typer.Option(
         f"{flag}/--no-{flag[2:]}" if is_flag else flag,
         help=f"{text} [dim]\\[default: {shown}][/dim]",
@@ -164,7 +164,13 @@ def _parameter(listed: tuple[str, str, str]) -> inspect.Parameter:
     )
 
 
-def _shown(default: Any) -> str:
+def shown_default(field: str) -> str:
+    """The default of a setting in words."""
+    default = Settings.model_fields[field].default
+    if field in _DERIVED:
+        return _DERIVED[field]
+    if default in (None, ()):
+        return "none"
     if isinstance(default, bool):
         return "on" if default else "off"
     return f"{default:g}" if isinstance(default, float) else str(default)
