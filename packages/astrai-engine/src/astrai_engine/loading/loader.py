@@ -213,9 +213,8 @@ def _folder_model(folder: Path, form: WeightFormat) -> tuple[DecoderModel, Preci
 def _defaults(opened: _Opened) -> GenerationDefaults:
     """Sampling parameters, and the end tokens that any file names, if the model can write them."""
     own = opened.tokenizer.eos_token and opened.tokenizer.token_id(opened.tokenizer.eos_token)
-    named = opened.model.config.eos_token_ids | token_ids(
-        opened.generation_config.get("eos_token_id")
-    )
+    config, generation_config = opened.model.config, opened.generation_config
+    named = config.eos_token_ids | token_ids(generation_config.get("eos_token_id"))
     everywhere = named | token_ids(own or None)
     inside = frozenset(i for i in everywhere if 0 <= i < config.vocab_size)
     for token_id in sorted(everywhere - inside):
