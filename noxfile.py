@@ -62,6 +62,8 @@ def tests(session: nox.Session, package: str) -> None:
     session.run(
         "pytest",
         f"packages/{package}/tests",
+        "--numprocesses=auto",
+        "--dist=loadfile",
         f"--cov=packages/{package}/src",
         "--cov-report=term-missing:skip-covered",
         *session.posargs,
