@@ -28,9 +28,11 @@ class PagedRunner:
         page_size=4,
         backend=None,
         kv_dtype=None,
+        position_offset=0,
     ):
         config = model.config
         self.model = model
+        self.position_offset = position_offset
         self.backend = backend or TorchNativeBackend()
         self.pool = PagePool(
             config.num_layers,
@@ -59,7 +61,10 @@ class PagedRunner:
         q_lens = [len(ids) for ids in new_ids.values()]
         cache = self.pool.bind_tasks(list(new_ids), self.workspace, q_lens=q_lens)
         positions = [
-            range(self.lengths[task_id] - len(ids), self.lengths[task_id])
+            range(
+                self.position_offset + self.lengths[task_id] - len(ids),
+                self.position_offset + self.lengths[task_id],
+            )
             for task_id, ids in new_ids.items()
         ]
         return self.model.forward(

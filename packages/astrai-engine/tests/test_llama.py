@@ -109,8 +109,11 @@ CASES = {
     ),
     "phi3, window": Case(Phi3Config(**TINY, sliding_window=6)),
     "phi3, longrope within the trained context": Case(
+        Phi3Config(**TINY, rope_parameters=longrope(4), original_max_position_embeddings=64)
+    ),
+    "phi3, longrope, served within the trained context": Case(
         Phi3Config(**TINY, rope_parameters=longrope(4), original_max_position_embeddings=64),
-        context=64,
+        context=40,
     ),
     "phi3, longrope beyond the trained context": Case(
         Phi3Config(**TINY, rope_parameters=longrope(4), original_max_position_embeddings=16)
@@ -240,12 +243,12 @@ def test_equals_transformers(name, checkpoint, paged):
     model = load(folder)
     if CASES[name].context is not None:
         model.fit_context(CASES[name].context)
-    ids = prompt(PROMPT)
-    answer, logits = generate(paged(model), ids)
+    ids, offset = prompt(PROMPT), model.position_offset(PROMPT + ANSWER)
+    answer, logits = generate(paged(model, position_offset=offset), ids)
     expected = reference_logits(reference, ids + answer)
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-4)
     assert answer == expected[PROMPT - 1 : -1].argmax(-1).tolist()
-    runner, every = paged(model), ids + answer
+    runner, every = paged(model, position_offset=offset), ids + answer
     chunked = [runner.step({"a": chunk}) for chunk in (every[:9], every[9:17], every[17:])]
     torch.testing.assert_close(torch.cat(chunked), expected, rtol=0, atol=1e-4)
 
@@ -261,7 +264,8 @@ def test_the_native_kernels_equal_transformers(name, checkpoint, paged):
     if CASES[name].context is not None:
         model.fit_context(CASES[name].context)
     ids = prompt(PROMPT + ANSWER)
-    runner = paged(model, backend=CpuBackend(strict=True))
+    offset = model.position_offset(PROMPT + ANSWER)
+    runner = paged(model, backend=CpuBackend(strict=True), position_offset=offset)
     chunked = [runner.step({"a": chunk}) for chunk in (ids[:9], ids[9:17], ids[17:-1], ids[-1:])]
     expected = reference_logits(reference, ids)
     torch.testing.assert_close(torch.cat(chunked), expected, rtol=0, atol=1e-4)
@@ -297,6 +301,15 @@ def test_a_ragged_batch_equals_each_alone(checkpoint, paged):
     torch.testing.assert_close(
         mixed, torch.cat((alone[0], alone[1][-1:], alone[2])), rtol=0, atol=1e-5
     )
+
+
+def test_a_longrope_request_has_one_set_of_frequencies(checkpoint):
+    """By how long it may grow, whatever else the engine serves."""
+    model = load(checkpoint("phi3, longrope beyond the trained context")[0])
+    assert [model.position_offset(n) for n in (1, 16, 17, 128)] == [0, 0, 16, 16]
+    model.fit_context(16)
+    assert model.position_offset(16) == 0
+    assert load(checkpoint("llama")[0]).position_offset(128) == 0
 
 
 def test_only_the_wanted_logits_are_computed(checkpoint, paged):

@@ -39,6 +39,19 @@ def test_sequences_follow_each_other_with_their_own_positions():
     assert step.scored == []
 
 
+def test_positions_begin_at_the_sequences_offset():
+    sequence = make("a", [5, 6, 7, 8], num_prompt=4, num_computed=1)
+    sequence.position_offset = 100
+    step = pack_step([ScheduledSequence(sequence, 3, samples=True)])
+    assert step.position_ids == [101, 102, 103]
+
+
+def test_sequences_of_different_offsets_share_no_pages():
+    plain, shifted = (make(name, [5, 6], num_prompt=2, cache_salt="t") for name in "ab")
+    shifted.position_offset = 100
+    assert (plain.cache_salt, shifted.cache_salt) == ("t", ("t", 100))
+
+
 def test_prompt_positions_are_scored_once_in_whatever_chunks_they_come():
     sequence = make("a", [1, 2, 3, 4, 5], num_prompt=5, prompt_logprobs=0)
     step = pack_step([ScheduledSequence(sequence, 3, samples=False)])

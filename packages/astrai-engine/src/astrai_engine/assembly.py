@@ -1,5 +1,6 @@
 """Puts the parts of an engine together: settings in, everything but the thread out."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -46,6 +47,8 @@ class EngineParts:
         tiers: what keeps pages that it has no more room for.
         scheduler: decides what runs.
         executor: runs it; warm already.
+        position_offset: what the model adds to the positions of a request, by the tokens it may
+            grow to.
     """
 
     info: EngineInfo
@@ -58,6 +61,7 @@ class EngineParts:
     tiers: CacheTiers
     scheduler: Scheduler
     executor: ModelExecutor
+    position_offset: Callable[[int], int]
 
 
 def assemble(config: EngineConfig) -> EngineParts:
@@ -117,6 +121,7 @@ def assemble(config: EngineConfig) -> EngineParts:
             speculation=_speculation(config.speculation, executor, pool),
         ),
         executor=executor,
+        position_offset=loaded.model.position_offset,
     )
 
 
@@ -149,7 +154,8 @@ def _fingerprint(config: EngineConfig, loaded: LoadedModel, device: torch.device
     """All that the K/V of a token depend on besides the tokens before it and their own form."""
     versions = [version(name) for name in ("astrai-engine", "astrai-kernels")]
     arithmetic = (str(loaded.model.dtype), loaded.precision, config.activations, device.type)
-    return " ".join([model_identity(loaded.path), *arithmetic, *versions])
+    context = max(config.max_seq_len or 0, loaded.config.default_seq_len)  # a longer one stretches
+    return " ".join([model_identity(loaded.path), str(context), *arithmetic, *versions])
 
 
 def _speculation(

@@ -113,6 +113,7 @@ class Intake:
                     arrival=arrival,
                     seed=seed,
                     submitted_at=submitted_at,
+                    position_offset=self._parts.position_offset(len(prompt_ids) + max_tokens),
                     backend=choice,
                     constraint=_copy(prepared.constraint, max_tokens),
                     leader=sequences[0] if sequences else None,

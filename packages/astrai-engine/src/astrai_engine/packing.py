@@ -26,7 +26,7 @@ class PackedStep:
 
     Attributes:
         token_ids: packed tokens.
-        position_ids: the position of each.
+        position_ids: the position of each, plus its sequence's offset.
         num_tokens: tokens of each sequence.
         sampling: sequences that get a new token; one that checks guesses is there once for each
             token it may get, as it will be when that one's turn comes.
@@ -54,7 +54,8 @@ def pack_step(batch: Batch[ScheduledSequence]) -> PackedStep:
         num_tokens = item.num_tokens + len(item.draft)
         step.token_ids += sequence.token_ids[start:end]
         step.token_ids += item.draft
-        step.position_ids += range(start, start + num_tokens)
+        first = start + sequence.position_offset
+        step.position_ids += range(first, first + num_tokens)
         step.num_tokens.append(num_tokens)
         if item.samples:
             step.sampling.append(sequence)

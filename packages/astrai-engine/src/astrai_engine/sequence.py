@@ -42,6 +42,7 @@ class Sequence:
         started_at: the same of the first admission; None before it.
         first_token_at: the same of the first generated token; None before it.
         seed: of the draw.
+        position_offset: what the model wants added to its positions.
         backend: the attention backend the caller chose, opaque to scheduling; None is automatic.
         constraint: how far its text has come in the request's grammar, opaque to scheduling; None
             without one.
@@ -68,6 +69,7 @@ class Sequence:
     submitted_at: float = 0.0
     started_at: float | None = None
     first_token_at: float | None = None
+    position_offset: int = 0
     backend: Any = None
     constraint: Any = None
     lookup: PromptLookup | None = None
@@ -89,7 +91,10 @@ class Sequence:
     @property
     def cache_salt(self) -> Hashable:
         """Only sequences with equal salts share pages; one that scores its prompt shares none."""
-        return Unshared(self.task_id) if self.scores_prompt else self.request.cache_salt
+        if self.scores_prompt:
+            return Unshared(self.task_id)
+        salt = self.request.cache_salt
+        return (salt, self.position_offset) if self.position_offset else salt
 
     @property
     def is_admitted(self) -> bool:

@@ -176,12 +176,25 @@ class LlamaModel:
         return self.weights.dtype
 
     def fit_context(self, max_seq_len: int) -> None:
-        """Prepare for positions below ``max_seq_len``, which may change how they are rotated.
+        """Prepare for positions below ``max_seq_len``, beside those of `position_offset`.
 
-        Dynamic and longrope scaling have other frequencies for a context beyond the original one.
-        K/V computed before are of no use after such a change.
+        A context beyond the trained one changes the frequencies of dynamic scaling: K/V computed
+        before such a change are of no use after it.
         """
+        originals = [r.original_max_seq_len for r in self._ropes if r.rope_type == "longrope"]
+        self._short_context = min(originals, default=0)
+        if self._short_context >= max_seq_len:
+            self._short_context = 0
         self._tables = [self._table(rope, max_seq_len) for rope in self._ropes]
+
+    def position_offset(self, seq_len: int) -> int:
+        """What to add to the positions of a request that may grow to ``seq_len`` tokens.
+
+        Longrope has one set of frequencies for requests within the original context and another
+        for those beyond it. The second set is for positions behind the original context, so that
+        a request has the same one from its first token to its last.
+        """
+        return self._short_context if seq_len > self._short_context else 0
 
     def forward(
         self,
@@ -196,7 +209,8 @@ class LlamaModel:
 
         Args:
             input_ids: int64 ``[tokens]``.
-            position_ids: int64 ``[tokens]``, each token's position in its own request.
+            position_ids: int64 ``[tokens]``, each token's position in its own request, plus that
+                request's `position_offset`.
             cache: the step's view of the K/V cache; the step's keys and values are written.
             backend: computes attention.
             logit_rows: int64, the tokens whose logits are wanted; None is all.
@@ -220,11 +234,17 @@ class LlamaModel:
         return logits
 
     def _table(self, rope: RopeConfig, max_seq_len: int) -> RotaryEmbedding:
-        head_dim = self.config.head_dim
-        frequencies = inverse_frequencies(rope, head_dim, max_seq_len).to(self.device)
+        table = self._angles(rope, max_seq_len)
+        if self._short_context:
+            short = self._angles(rope, self._short_context)
+            table.freqs_cis = torch.cat((short.freqs_cis, table.freqs_cis))
+        return table
+
+    def _angles(self, rope: RopeConfig, max_seq_len: int) -> RotaryEmbedding:
+        frequencies = inverse_frequencies(rope, self.config.head_dim, max_seq_len)
         return RotaryEmbedding(
             2 * len(frequencies),
             max_seq_len,
-            inv_freq=frequencies,
+            inv_freq=frequencies.to(self.device),
             attention_scaling=rope.attention_factor,
         )

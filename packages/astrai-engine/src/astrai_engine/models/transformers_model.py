@@ -133,6 +133,11 @@ class TransformersModel:
     def fit_context(self, max_seq_len: int) -> None:
         """Nothing to prepare: the module computes its angles as it goes."""
 
+    def position_offset(self, seq_len: int) -> int:
+        """See `LlamaModel.position_offset`: always 0."""
+        del seq_len
+        return 0
+
     def forward(
         self,
         input_ids: Tensor,
