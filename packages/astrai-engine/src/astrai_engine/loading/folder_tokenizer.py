@@ -71,8 +71,9 @@ def _from_sentencepiece(
 ) -> tokenizers.Tokenizer:
     pieces = read_pieces(path)
     backend = sentencepiece_pipeline(pieces, first_only=not config.get("legacy", True))
+    control = (Kind.CONTROL, Kind.UNKNOWN)
     kinds = zip(pieces.tokens, pieces.kinds, strict=True)
-    backend.add_special_tokens([token for token, kind in kinds if kind == Kind.CONTROL])
+    backend.add_special_tokens([token for token, kind in kinds if kind in control])
     added = read_json(path.parent / "added_tokens.json")
     by_id = sorted(added, key=lambda token: int(added[token]))
     backend.add_tokens([tokenizers.AddedToken(token, normalized=False) for token in by_id])

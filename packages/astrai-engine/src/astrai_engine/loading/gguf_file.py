@@ -1,5 +1,6 @@
 """Reading GGUF files: metadata as Python values, tensors dequantised where they are needed."""
 
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from gguf.quants import dequantize
 
 from astrai_engine.errors import ModelLoadError
 
+_PART = re.compile(r"(?P<stem>.+)-\d{5}-of-\d{5}\.gguf")
 _PIECE_VALUES = 1 << 16
 """Values dequantised at a time: enough to hide numpy's calls, few enough to stay in cache."""
 
@@ -18,24 +20,20 @@ _TEXTS = [GGUFValueType.ARRAY, GGUFValueType.STRING]
 
 
 class GGUFFile:
-    """An open GGUF file, memory-mapped.
+    """An open GGUF file, memory-mapped; of a model in several files, all of them.
 
     Args:
-        path: the file.
+        path: the file, or any of the parts.
 
     Raises:
-        ModelLoadError: the file is not a readable GGUF file.
+        ModelLoadError: the file is not a readable GGUF file, or another part is missing.
     """
 
     def __init__(self, path: Path) -> None:
+        parts = _parts(path)
         self.path = path
-        try:
-            self._reader = FastReader(path)
-        except (ValueError, KeyError, IndexError, struct.error, OSError) as error:
-            raise ModelLoadError(
-                f"{path} is not a complete GGUF file ({error}); download it again."
-            ) from error
-        self.tensors: dict[str, ReaderTensor] = {t.name: t for t in self._reader.tensors}
+        self._reader = parts[0]
+        self.tensors: dict[str, ReaderTensor] = {t.name: t for p in parts for t in p.tensors}
 
     def get(self, key: str, default: Any = None) -> Any:
         """A metadata value: number, string, bool or list; ``default`` when absent."""
@@ -97,6 +95,36 @@ class GGUFFile:
                     "cannot be dequantised; use a file quantised another way."
                 ) from error
             out[block * values_per_block : (block + step) * values_per_block] = values[0]
+
+
+def _parts(path: Path) -> list["FastReader"]:
+    """A file with all the parts that belong to it, the first part first."""
+    reader = _open(path)
+    count = reader.get_field("split.count")
+    total = 1 if count is None else int(count.contents())
+    if total <= 1:
+        return [reader]
+    split = _PART.fullmatch(path.name)
+    names = (
+        [f"{split['stem']}-{n:05}-of-{total:05}.gguf" for n in range(1, total + 1)] if split else []
+    )
+    absent = [name for name in names if not (path.parent / name).is_file()]
+    if path.name not in names or absent:
+        missing = f": {', '.join(absent)} are not there" if absent else ""
+        raise ModelLoadError(
+            f"{path} is one of {total} parts of a model{missing}; put all parts into one folder, "
+            "under the names they were made with."
+        )
+    return [reader if name == path.name else _open(path.parent / name) for name in names]
+
+
+def _open(path: Path) -> "FastReader":
+    try:
+        return FastReader(path)
+    except (ValueError, KeyError, IndexError, struct.error, OSError) as error:
+        raise ModelLoadError(
+            f"{path} is not a complete GGUF file ({error}); download it again."
+        ) from error
 
 
 class FastReader(GGUFReader):

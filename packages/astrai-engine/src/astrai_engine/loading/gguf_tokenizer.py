@@ -88,7 +88,7 @@ def _add_tokens(
     """
     special, plain = [], []
     for token, kind in zip(tokens, kinds, strict=True):
-        if kind == Kind.CONTROL:
+        if kind in (Kind.CONTROL, Kind.UNKNOWN):
             rstrip = strips and token not in _KEEP_SPACES
             special.append(AddedToken(token, normalized=False, special=True, rstrip=rstrip))
         elif kind == Kind.USER_DEFINED and backend.token_to_id(token) is not None:

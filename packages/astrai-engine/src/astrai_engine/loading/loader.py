@@ -16,15 +16,11 @@ from astrai_engine.loading.generation_config import (
     read_generation_config,
     sampling_defaults,
 )
+from astrai_engine.loading.gguf_config import read_config
 from astrai_engine.loading.gguf_file import GGUFFile
 from astrai_engine.loading.hub import download
 from astrai_engine.loading.hub_files import HubName
-from astrai_engine.loading.quantization import (
-    BlockPacker,
-    Precision,
-    RoundingPacker,
-    gguf_tensors,
-)
+from astrai_engine.loading.quantization import BlockPacker, Precision, RoundingPacker
 from astrai_engine.loading.source import ModelSource
 from astrai_engine.loading.templates import (
     compile_templates,
@@ -159,15 +155,16 @@ class _Opened:
 
 def _open_gguf(path: Path, form: WeightFormat) -> _Opened:
     file = GGUFFile(path)
-    config = gguf.read_config(file)
+    config = read_config(file)
+    tensors = gguf.GGUFTensors(file, config)
     tokenizer = gguf_tokenizer.read_tokenizer(file)
     packer: Packer | None = None
     if form.precision == "file":
-        packer = BlockPacker(file, config, form.activation_bits)
+        packer = BlockPacker(tensors, form.activation_bits)
     elif form.precision != "none":
-        packer = RoundingPacker(gguf_tensors(file, config), form.precision, form.activation_bits)
+        packer = RoundingPacker(tensors.read, form.precision, form.activation_bits)
     weights = allocate(config, device=form.device, dtype=form.dtype, packer=packer)
-    gguf.fill_weights(file, config, weights)
+    gguf.fill_weights(tensors, weights)
     return _Opened(
         model=LlamaModel(config, weights),
         precision=form.precision if weights.packed else "none",
