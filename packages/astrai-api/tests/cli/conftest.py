@@ -14,7 +14,9 @@ def astrai() -> Callable[..., Result]:
     """Run ``astrai`` with arguments."""
 
     def run(*arguments: object, stdin: str | None = None) -> Result:
-        return CliRunner().invoke(app, [str(each) for each in arguments], input=stdin)
+        return CliRunner(env={"COLUMNS": "120"}).invoke(
+            app, [str(each) for each in arguments], input=stdin
+        )
 
     return run
 
@@ -31,7 +33,7 @@ def local_engine(monkeypatch) -> Callable[[FakeEngine], list]:
             return engine
 
         monkeypatch.setattr("astrai_api.cli.target.load_engine", load)
-        monkeypatch.setattr("astrai_api.cli.target.resolve_source", lambda _: None)
+        monkeypatch.setattr("astrai_api.cli.target.resolve_source", lambda *_, **__: None)
         return loaded
 
     return install

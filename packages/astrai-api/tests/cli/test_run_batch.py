@@ -59,7 +59,7 @@ KILLED = """
         return f"answer to {asked.messages[-1]['content']}"
 
     target.load_engine = lambda _: Dies(default=echo)
-    target.resolve_source = lambda _: None
+    target.resolve_source = lambda *_, **__: None
     main.app(sys.argv[1:])
 """
 

@@ -86,7 +86,7 @@ def examine(config: EngineConfig) -> Examination:
     plan: MemoryPlan | None = None
     problems: list[str] = []
     try:
-        source = resolve_source(config.model)
+        source = resolve_source(config.model, revision=config.revision)
         if source.kind != "hub":
             form = _Form(device, dtype, precision, free_bytes)
             plan = _plan(config, source, form)

@@ -2,17 +2,19 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
+    TransferSpeedColumn,
 )
 
 Quiet = Annotated[
@@ -70,7 +72,19 @@ class Remarks:
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            console=self._console,
-            disable=not self.is_terminal,
-            transient=True,
+            **self._drawn,
         )
+
+    def download(self) -> Progress:
+        """A progress bar of bytes, to be entered; nothing where nobody watches."""
+        return Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            **self._drawn,
+        )
+
+    @property
+    def _drawn(self) -> dict[str, Any]:
+        return {"console": self._console, "disable": not self.is_terminal, "transient": True}

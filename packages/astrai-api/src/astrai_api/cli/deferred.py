@@ -1,5 +1,6 @@
 """Commands whose modules are imported when they are used: ``astrai --help`` imports none."""
 
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -31,7 +32,15 @@ class DeferredCommand(TyperCommand):
         app: typer.Typer = import_module(self._module).app
         command = typer.main.get_command(app)
         command.name = self.name
+        _join_lines(command)
         return command.make_context(info_name, args, parent=parent, **extra)
+
+
+def _join_lines(command: Any) -> None:
+    """Have paragraphs of help flow: lines of a docstring end where those of a terminal do not."""
+    command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or "")
+    for subcommand in getattr(command, "commands", {}).values():
+        _join_lines(subcommand)
 
 
 def deferred_group(commands: Mapping[str, tuple[str, str]]) -> type[TyperGroup]:

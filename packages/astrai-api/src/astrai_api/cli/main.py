@@ -14,6 +14,7 @@ COMMANDS = {
     "generate": (f"{_HOME}.generate", "Answer one prompt and exit, for scripts and pipes."),
     "run-batch": (f"{_HOME}.run_batch", "Run a file of requests; it resumes where it was stopped."),
     "bench": (f"{_HOME}.bench.app", "Measure how fast a server answers, and compare runs."),
+    "models": (f"{_HOME}.models", "List, fetch and remove models on this machine."),
     "doctor": (f"{_HOME}.doctor", "Say what this machine offers, what would run on it, and why."),
 }
 """Every subcommand: where it is, and the line that ``astrai --help`` shows."""

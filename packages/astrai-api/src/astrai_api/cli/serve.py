@@ -62,7 +62,7 @@ def serve(
     """
     if (ssl_certfile is None) != (ssl_keyfile is None):
         raise usage_error("Give --ssl-certfile and --ssl-keyfile together.")
-    resolve_source(given.settings.model)
+    resolve_source(given.settings.model, revision=given.settings.revision)
     config = uvicorn.Config(
         create_app(settings=given.settings),
         host=host,
@@ -72,7 +72,7 @@ def serve(
         ssl_certfile=ssl_certfile,
         ssl_keyfile=None if ssl_keyfile is None else str(ssl_keyfile),
     )
-    configure_logging(given.settings.log_format, level=log_level)
+    configure_logging(given.settings.log_format, level=log_level)  # uvicorn's messages, too
     run_server(config)
 
 

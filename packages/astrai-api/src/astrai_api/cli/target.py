@@ -159,7 +159,9 @@ async def _first_model(client: httpx.AsyncClient, root: str) -> str:
 @contextmanager
 def _engine_here(model: str | None, remarks: Remarks) -> Iterator[Target]:
     settings = load_settings(options={"model": model} if model else {})
-    resolve_source(settings.model)  # a wrong name is told before torch is imported
+    resolve_source(
+        settings.model, revision=settings.revision
+    )  # a wrong name is told before torch is imported
     quiet_threads()
     with remarks.waiting("Loading the model"):
         engine = load_engine(settings)

@@ -15,7 +15,7 @@ def _option(panel: str, text: str, *names: str, **limits: Any) -> Any:
     return typer.Option(*names, help=text, rich_help_panel=panel, **limits)
 
 
-Server = Annotated[str, typer.Argument(help="Any OpenAI-compatible server.", metavar="[URL]")]
+Server = Annotated[str, typer.Argument(help="Any OpenAI-compatible server.", metavar="URL")]
 ServedModel = Annotated[
     str | None, typer.Option(help="Name to ask for; the server's first without it.")
 ]
