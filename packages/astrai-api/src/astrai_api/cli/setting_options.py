@@ -56,6 +56,7 @@ PANELS: dict[str, dict[str, str]] = {
     "Access": {
         "api_key": "Accepted keys, separated by commas. Without one, everybody who reaches the "
         "port may ask. Better given as a variable, which other users of the machine can't see.",
+        "page": "Show a chat and a live view of the engine to browsers, at the server's address.",
         "cors_origins": "Web pages that may call the server from a browser, by origin; '*' is all.",
         "max_body_bytes": "Largest request in bytes; beyond it 413.",
         "request_timeout": "Seconds after which a request is given up.",
