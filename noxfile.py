@@ -205,6 +205,15 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation site in build/site; a link that leads nowhere fails."""
+    sync(session, "--all-packages", "--group", "docs")
+    session.run("python", "docs/.site/stage.py")
+    session.run("zensical", "build", "--clean", "--strict")
+    session.run("python", "docs/.site/self_contained.py", "build/site")
+
+
+@nox.session
 def build(session: nox.Session) -> None:
     """Build every wheel, install each in a clean environment without the workspace, import it."""
     wheels = ROOT / "dist"

@@ -170,8 +170,8 @@ def test_the_top_level_stays_as_designed(tracked_files, root):
     top = {path.relative_to(root).parts[0] for path in tracked_files}
     folders = {".ci", ".github", "docs", "packages", "tests"}
     files = {
-        ".gitignore", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md", "noxfile.py",
-        "pyproject.toml",
+        ".gitignore", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md", "mkdocs.yml",
+        "noxfile.py", "pyproject.toml",
     }  # fmt: skip
     assert top == folders | files
 
