@@ -115,7 +115,7 @@ class _Form:
 def _plan(config: EngineConfig, source: ModelSource, form: _Form) -> MemoryPlan:
     path = Path(source.location)
     if source.kind == "gguf":
-        model = gguf.read_config(GGUFFile(path))
+        model = gguf_config.read_config(GGUFFile(path))
     else:
         model = safetensors.read_config(path)
         form = replace(form, precision="none" if form.precision == "file" else form.precision)
