@@ -7,7 +7,7 @@ import torch
 
 from astrai_engine.config import EngineConfig
 from astrai_engine.errors import ConfigurationError
-from astrai_engine.loading import ModelSource, gguf, resolve_source, safetensors
+from astrai_engine.loading import ModelSource, gguf_config, resolve_source, safetensors
 from astrai_engine.loading.gguf_file import GGUFFile
 from astrai_engine.loading.quantization import Precision
 from astrai_engine.models import ModelConfig, allocate
