@@ -147,6 +147,8 @@ def test_a_model_that_also_sees_keeps_its_decoder_apart():
     )
     assert (config.num_heads, config.num_kv_heads, config.head_dim) == (8, 4, 256)
     assert (config.vocab_size, config.max_seq_len) == (262208, 131072)
+    assert (config.activation, config.norms, config.norm_offset) == ("gelu_tanh", "around", 1.0)
+    assert (config.attention_scale, config.embedding_scale) == (256**-0.5, 2560**0.5)
     assert (config.rope.rope_type, config.rope.theta, config.rope.factor) == ("linear", 1e6, 8.0)
     local, full = config.layers[4:6]
     assert (local.window, full.window, full.rope) == (1024, None, None)
@@ -173,6 +175,37 @@ def test_dynamic_scaling_has_a_context_to_ask_for():
 def test_a_file_may_bring_its_own_rope_factors():
     config = read().with_rope(divisors=(1.0, 2.0))
     assert config.rope == RopeConfig(divisors=(1.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1]},
+        {"hidden_size": "64"},
+        {"num_attention_heads": 0},
+        {"rope_parameters": "llama3"},
+    ],
+)
+def test_a_damaged_configuration_is_refused(changes):
+    with pytest.raises(ModelLoadError, match=r"cannot be read .* download its config"):
+        read(**changes)
+
+
+def test_each_kind_of_layer_keeps_its_own_rotation():
+    """As files of transformers 5 have it, with what those leave out, window or none."""
+    config = read(
+        architectures=["Gemma3ForCausalLM"],
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        sliding_window=None,
+        rope_parameters={
+            "full_attention": {"rope_type": "linear", "factor": 8.0},
+            "sliding_attention": {"rope_type": "default"},
+        },
+    )
+    assert (config.rope.theta, config.rope.factor) == (1e6, 8.0)
+    local = RopeConfig(theta=1e4)
+    assert [layer.rope for layer in config.layers] == [local, None, local]
+    assert {layer.window for layer in config.layers} == {None}
 
 
 @pytest.mark.parametrize(("value", "ids"), [(None, set()), (0, {0}), ([2, 7], {2, 7})])

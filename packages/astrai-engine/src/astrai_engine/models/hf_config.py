@@ -46,6 +46,10 @@ def translate(config: HFConfig) -> ModelConfig:
             f"The model's configuration has no {error.args[0]!r}; "
             "config.json of a complete checkpoint has it."
         ) from error
+    except (IndexError, TypeError, AttributeError, ZeroDivisionError) as error:
+        raise ModelLoadError(
+            f"The model's configuration cannot be read ({error}); download its config.json again."
+        ) from error
     return ModelConfig(**fields, weight_prefix="" if text is None else "language_model.")
 
 
@@ -128,8 +132,8 @@ def _local_rope(config: HFConfig) -> RopeConfig | None:
     if "sliding_attention" in parameters:
         return RopeConfig.from_hf(
             {
-                "rope_theta": config.get("rope_local_base_freq"),
                 **config,
+                "rope_theta": config.get("rope_local_base_freq"),
                 "rope_parameters": parameters["sliding_attention"],
             }
         )
@@ -141,12 +145,12 @@ def _layers(config: HFConfig, family: Family, *, has_experts: bool) -> tuple[Lay
     window, local_rope = config.get("sliding_window"), _local_rope(config)
     layers = []
     for layer in range(config["num_hidden_layers"]):
-        is_windowed = window is not None and _is_windowed(config, family, layer)
+        is_local = _is_windowed(config, family, layer)
         layers.append(
             LayerConfig(
-                window=window if is_windowed else None,
+                window=window if is_local else None,
                 rotary=rotates(config, layer),
-                rope=local_rope if is_windowed else None,
+                rope=local_rope if is_local else None,
                 is_sparse=has_experts and _is_sparse(config, layer),
             )
         )
