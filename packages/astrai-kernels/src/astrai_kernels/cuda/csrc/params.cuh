@@ -51,7 +51,7 @@ struct DecodeParams {
   const void* k;                // [slots, kv_heads, head_dim]: one layer of the pool
   const void* v;                // alike, of the same strides
   void* out;                    // [tokens, kv_heads * group, head_dim]
-  const i32* req_to_token;      // [requests, positions]: slots; negative ones are not attended
+  const i32* req_to_token;      // [requests, positions]: a valid slot wherever one is attended
   const i64* req_pool_indices;  // [batch]: rows of req_to_token
   const i64* seq_lens;          // [batch]: this step's token included; 0: an idle row
   const i32* qo_indptr;         // [batch + 1]; null: row i has token i. Else rows with other than
@@ -82,7 +82,7 @@ struct PrefillParams {
   const void* k;                // [slots, kv_heads, head_dim]: one layer of the pool
   const void* v;                // alike, of the same strides
   void* out;                    // [tokens, kv_heads * group, head_dim]
-  const i32* req_to_token;      // [requests, positions]: slots; negative ones are not attended
+  const i32* req_to_token;      // [requests, positions]: a valid slot wherever one is attended
   const i64* req_pool_indices;  // [batch]: rows of req_to_token
   const i64* seq_lens;          // [batch]: this step's tokens included; 0: an idle row
   const i32* qo_indptr;         // [batch + 1]; null: every row has q_len tokens

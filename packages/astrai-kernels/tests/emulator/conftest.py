@@ -1,0 +1,19 @@
+import shutil
+
+import pytest
+from emulator import ORDERS, Emulator, build
+from kernel_calls import Kernels
+
+
+@pytest.fixture(scope="session")
+def emulator(tmp_path_factory):
+    """The kernels, compiled once for all tests."""
+    if shutil.which("g++") is None:
+        pytest.skip("the emulator needs g++")
+    return Emulator(build(tmp_path_factory.mktemp("emulator")))
+
+
+@pytest.fixture(params=ORDERS, ids=str)
+def kernels(request, emulator):
+    """The kernels under several schedules."""
+    return Kernels(emulator, request.param)
