@@ -1,6 +1,7 @@
 """Calls of the kernels on CPU tensors through the emulator, and what they must give."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from emulator import Counts, Emulator, Order, pack
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from astrai_kernels.cuda import geometry
 from astrai_kernels.rotary import Rotary
-from astrai_kernels.testing import Step
+from astrai_kernels.testing import Step, make_step
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
@@ -99,6 +100,41 @@ class Kernels:
         )
         assert not counters.any()
         return out
+
+    def prefill(
+        self,
+        name: str,
+        step: Step,
+        *,
+        q_len: int = 0,
+        min_q_len: int = 0,
+        options: Options,
+    ) -> Tensor:
+        """Attend ragged rows, the cache being written already; ``q_len`` for equal ones."""
+        q = step.q
+        (tokens, heads, head_dim), kv_heads = q.shape, step.k.shape[1]
+        batch = len(step.cache.seq_lens)
+        out = torch.full(q.shape, float("nan"), dtype=q.dtype)
+        self.run(
+            name,
+            "PrefillParams",
+            geometry.prefill_grid(kv_heads, heads // kv_heads, head_dim, tokens, batch),
+            **_attention_fields(step, out, ragged=not q_len),
+            batch=batch,
+            q_len=q_len,
+            min_q_len=min_q_len,
+            **options.fields(head_dim),
+        )
+        return out
+
+
+def written_step(seq_lens: list[int], q_lens: list[int], **options: Any) -> Step:
+    """A step with scattered slots whose K/V are in the cache's first layer already."""
+    step = make_step(seq_lens, q_lens, shuffled=True, **options)
+    cache = step.cache
+    for buffer, new in ((cache.k_buffer, step.k), (cache.v_buffer, step.v)):
+        buffer[0, cache.out_cache_loc] = new
+    return step
 
 
 def _attention_fields(step: Step, out: Tensor, ragged: bool) -> dict[str, object]:

@@ -1,6 +1,7 @@
 // The kernels that the tests run on the emulator, behind a plain C interface.
 #define ASTRAI_EMULATE
 #include "decode.cuh"
+#include "prefill.cuh"
 #include "rotary.cuh"
 
 using namespace astrai;
@@ -43,4 +44,8 @@ INSTANCE(decode_f16_64_8, Decode<f16, 64, 8>)
 INSTANCE(decode_bf16_96_5, Decode<bf16, 96, 5>)
 INSTANCE(decode_bf16_128_20, Decode<bf16, 128, 20>)
 INSTANCE(decode_bf16_256_16, Decode<bf16, 256, 16>)
+INSTANCE(prefill_bf16_64_3, Prefill<bf16, 64, 3>)
+INSTANCE(prefill_f16_96_1, Prefill<f16, 96, 1>)
+INSTANCE(prefill_bf16_128_4, Prefill<bf16, 128, 4>)
+INSTANCE(prefill_f16_256_2, Prefill<f16, 256, 2>)
 }

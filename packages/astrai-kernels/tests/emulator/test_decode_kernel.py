@@ -1,8 +1,5 @@
 import pytest
-import torch
-from kernel_calls import DTYPES, Options, error, expected_attention
-
-from astrai_kernels.testing import make_step
+from kernel_calls import DTYPES, Options, error, expected_attention, written_step
 
 TOLERANCE = {"bf16": 5e-3, "f16": 1e-3}
 CASES = [
@@ -19,17 +16,11 @@ ON_EACH_UNIT = [("bf16", 64, 3), ("f16", 64, 8)]
 
 
 def make(dtype, head_dim, group, seq_lens, kv_heads=2):
-    step = make_step(
-        seq_lens,
-        [1] * len(seq_lens),
-        heads=(kv_heads * group, kv_heads),
-        head_dim=head_dim,
-        dtype=DTYPES[dtype],
-        shuffled=True,
+    """The name of an instance and a step for it."""
+    heads = (kv_heads * group, kv_heads)
+    step = written_step(
+        seq_lens, [1] * len(seq_lens), heads=heads, head_dim=head_dim, dtype=DTYPES[dtype]
     )
-    cache = step.cache
-    for buffer, new in ((cache.k_buffer, step.k), (cache.v_buffer, step.v)):
-        buffer[0, cache.out_cache_loc] = new
     return f"decode_{dtype}_{head_dim}_{group}", step
 
 

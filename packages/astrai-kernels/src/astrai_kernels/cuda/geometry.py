@@ -34,8 +34,8 @@ def decode_block(head_dim: int, group: int) -> BlockShape:
         head_dim: elements of a head.
         group: query heads per K/V head.
     """
-    if group <= 4:
-        return BlockShape(128, 4 * group * (head_dim + 2) * _WORD_BYTES)
+    if group <= 3:
+        return BlockShape(128, 4 * (4 * group * (head_dim + 2) + 1))
     warps = 2 if head_dim > 128 else 4
     stages, keys = 3, 16
     return BlockShape(32 * warps, warps * stages * 2 * keys * head_dim * _HALF_BYTES)
@@ -49,7 +49,7 @@ def decode_grid(num_kv_heads: int, group: int, batch: int, num_splits: int) -> t
 
 def prefill_block(head_dim: int) -> BlockShape:
     """A block of the prefill kernel."""
-    keys = 32 if head_dim > 128 else 64
+    keys = 32 if head_dim > 64 else 64
     tiles = prefill_tile_rows(head_dim) + 2 * 2 * keys
     return BlockShape(128, tiles * head_dim * _HALF_BYTES + 2 * keys * _WORD_BYTES)
 

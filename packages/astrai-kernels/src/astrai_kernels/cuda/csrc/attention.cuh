@@ -4,20 +4,32 @@
 
 namespace astrai {
 
-// Below every score, and finite: the difference of two of them is 0, where infinities give NaN.
-constexpr f32 lowest_score = -1e30f;
+// The score of a hidden key: below all others, and finite, since infinities minus each other are
+// NaN.
+constexpr f32 hidden_score = -1e30f;
 constexpr f32 log2_of_e = 1.4426950408889634f;
 
-// Turns products of q and k into scores in units of log2, so that softmax needs only exp2.
+// From products of q and k to weights: exp2(factor * score), relative to the largest score.
 struct Scorer {
-  f32 factor, cap;
+  f32 factor, cap, into_cap;
 
   ASTRAI_DEVICE Scorer(f32 scale, f32 soft_cap)
-      : factor(soft_cap > 0 ? 2 * log2_of_e * scale / soft_cap : log2_of_e * scale),
-        cap(log2_of_e * soft_cap) {}
-  ASTRAI_DEVICE f32 operator()(f32 product) const {
-    const f32 x = product * factor;
-    return cap > 0 ? cap - 2 * cap * reciprocal(1 + exp2_fast(x)) : x;  // cap * tanh
+      : factor(soft_cap > 0 ? log2_of_e * soft_cap : log2_of_e * scale),
+        cap(soft_cap),
+        into_cap(soft_cap > 0 ? 2 * log2_of_e * scale / soft_cap : 0) {}
+
+  ASTRAI_DEVICE f32 score(f32 product) const {  // with a cap: tanh(product * scale / cap)
+    return cap > 0 ? 1 - 2 * reciprocal(1 + exp2_fast(product * into_cap)) : product;
+  }
+  // What weights are relative to; 0 as long as all keys are hidden, so that theirs are 0.
+  ASTRAI_DEVICE f32 base(f32 largest) const {
+    return largest > hidden_score ? largest * factor : 0;
+  }
+  ASTRAI_DEVICE f32 weight(f32 score, f32 base) const {
+    return exp2_fast(score * factor - base);
+  }
+  ASTRAI_DEVICE f32 in_log2(f32 largest) const {
+    return largest > hidden_score ? largest * factor : hidden_score;
   }
 };
 
@@ -26,29 +38,42 @@ struct Scorer {
 template <class T, int head_dim>
 struct Tile {
   static constexpr int chunks = head_dim / 8;
-  static_assert(chunks % 8 == 0 || chunks % 8 == 4, "no swizzle for this head_dim");
+  static constexpr int period = chunks % 8 == 0 ? 8 : 4;  // chunks that change places
+  static_assert(chunks % period == 0, "no swizzle for this head_dim");
 
+  static ASTRAI_DEVICE int turn(int row) { return period == 8 ? row & 7 : row >> 1 & 3; }
   static ASTRAI_DEVICE T* chunk(T* tile, int row, int index) {
-    const int turn = chunks % 8 == 0 ? row & 7 : row >> 1 & 3;
-    return tile + row * head_dim + (index ^ turn) * 8;
+    return tile + (row * chunks + (index ^ turn(row))) * 8;
   }
+
   // The right operands of q k^T: 16 rows (keys) by 16 columns, for two products of 8 keys.
   static ASTRAI_DEVICE void load_keys(u32 (&b)[4], const T* tile, int row, int column) {
     const int lane = lane_index(), matrix = lane >> 3;
-    load_matrices(b, chunk((T*)tile, row + (matrix >> 1) * 8 + (lane & 7),
-                           column / 8 + (matrix & 1)));
+    const u32 own = own_place((matrix >> 1) * 8 + (lane & 7), matrix & 1);
+    load_matrices(b, at(tile, own, row, column / 8));
   }
   // The right operands of p v: 16 rows (keys) by 16 columns, for two products of 8 columns.
   static ASTRAI_DEVICE void load_values(u32 (&b)[4], const T* tile, int row, int column) {
     const int lane = lane_index(), matrix = lane >> 3;
-    load_matrices_transposed(b, chunk((T*)tile, row + (matrix & 1) * 8 + (lane & 7),
-                                      column / 8 + (matrix >> 1)));
+    const u32 own = own_place((matrix & 1) * 8 + (lane & 7), matrix >> 1);
+    load_matrices_transposed(b, at(tile, own, row, column / 8));
   }
   // A left operand: 16 rows by 16 columns.
   static ASTRAI_DEVICE void load_left(u32 (&a)[4], const T* tile, int row, int column) {
     const int lane = lane_index(), matrix = lane >> 3;
-    load_matrices(a, chunk((T*)tile, row + (matrix & 1) * 8 + (lane & 7),
-                           column / 8 + (matrix >> 1)));
+    const u32 own = own_place((matrix & 1) * 8 + (lane & 7), matrix >> 1);
+    load_matrices(a, at(tile, own, row, column / 8));
+  }
+
+ private:
+  // A lane's chunk in the 16 rows and 16 columns at the beginning of a tile, in bytes. Elsewhere it
+  // lies where `at` says: all but one operation is done by the compiler, which saves registers.
+  static ASTRAI_DEVICE u32 own_place(int row, int index) {
+    return (row * chunks + (index ^ turn(row))) * 16;
+  }
+  static ASTRAI_DEVICE const u8* at(const T* tile, u32 own, int row, int index) {
+    const u32 skipped = (row * chunks + index / period * period) * 16;
+    return (const u8*)tile + skipped + (own ^ (index % period * 16));
   }
 };
 

@@ -28,10 +28,11 @@ struct DecodeCores {
     const int kv_head = block_x();
     DecodeCores state;
     state.start(p, share, kv_head);
-    state.attend(p, share, kv_head);
-    state.merge_lanes();
+    const Scorer scorer(p.scale, p.soft_cap);
+    state.attend(p, share, kv_head, scorer);
+    state.merge_lanes(scorer);
     Parts& parts = *(Parts*)shared;
-    state.leave(parts);
+    state.leave(parts, scorer);
     Merge<T, num_warps, group, head_dim>{p, share, group, kv_head * group, group, parts}.run();
   }
 
@@ -41,7 +42,7 @@ struct DecodeCores {
   ASTRAI_DEVICE void start(const Params& p, const Share& share, int kv_head) {
 #pragma unroll
     for (int g = 0; g < group; ++g) {
-      largest[g] = lowest_score;
+      largest[g] = hidden_score;
       sum[g] = 0;
       const T* from = (const T*)p.q + share.token * p.q_token_stride +
                       ((i64)kv_head * group + g) * p.q_head_stride;
@@ -54,10 +55,10 @@ struct DecodeCores {
     }
   }
 
-  ASTRAI_DEVICE void attend(const Params& p, const Share& share, int kv_head) {
+  ASTRAI_DEVICE void attend(const Params& p, const Share& share, int kv_head,
+                            const Scorer& scorer) {
     const T* keys = (const T*)p.k + kv_head * p.pool_head_stride;
     const T* values = (const T*)p.v + kv_head * p.pool_head_stride;
-    const Scorer score(p.scale, p.soft_cap);
     const int offset = warp_index() * (32 / lanes) + lane_index() / lanes;
     int slots[unroll];  // of the keys of the next round, or -1
     find_slots(slots, share, share.begin + offset);
@@ -76,8 +77,8 @@ struct DecodeCores {
       }
       find_slots(slots, share, base + keys_at_once * unroll + offset);
       f32 weights[unroll][group];
-      find_scores(weights, k, is_key, score);
-      find_weights(weights, is_key);
+      find_scores(weights, k, is_key, scorer);
+      find_weights(weights, scorer);
       add_values(weights, v);
     }
   }
@@ -91,7 +92,7 @@ struct DecodeCores {
   }
 
   ASTRAI_DEVICE void find_scores(f32 (&scores)[unroll][group], const Vec16 (&k)[unroll][vectors],
-                                 const bool (&is_key)[unroll], const Scorer& score) const {
+                                 const bool (&is_key)[unroll], const Scorer& scorer) const {
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
 #pragma unroll
@@ -110,35 +111,36 @@ struct DecodeCores {
 #pragma unroll
         for (int mask = lanes / 2; mask > 0; mask /= 2)
           scores[u][g] += shuffle_xor(scores[u][g], mask);
-        scores[u][g] = is_key[u] ? score(scores[u][g]) : lowest_score;
+        scores[u][g] = is_key[u] ? scorer.score(scores[u][g]) : hidden_score;
       }
     }
   }
 
   // Scores become weights relative to a new largest score, to which all earlier ones are brought.
-  ASTRAI_DEVICE void find_weights(f32 (&scores)[unroll][group], const bool (&is_key)[unroll]) {
+  ASTRAI_DEVICE void find_weights(f32 (&scores)[unroll][group], const Scorer& scorer) {
 #pragma unroll
     for (int g = 0; g < group; ++g) {
       f32 now = largest[g];
 #pragma unroll
       for (int u = 0; u < unroll; ++u) now = larger(now, scores[u][g]);
-      rescale(g, now);
+      const f32 base = rescale(g, now, scorer);
 #pragma unroll
       for (int u = 0; u < unroll; ++u) {
-        scores[u][g] = is_key[u] ? exp2_fast(scores[u][g] - now) : 0;
+        scores[u][g] = scorer.weight(scores[u][g], base);
         sum[g] += scores[u][g];
       }
     }
   }
 
-  ASTRAI_DEVICE void rescale(int g, f32 now) {
-    const f32 factor = exp2_fast(largest[g] - now);
+  ASTRAI_DEVICE f32 rescale(int g, f32 now, const Scorer& scorer) {
+    const f32 base = scorer.base(now), factor = scorer.weight(largest[g], base);
     largest[g] = now;
     sum[g] *= factor;
 #pragma unroll
     for (int c = 0; c < vectors; ++c)
 #pragma unroll
       for (int e = 0; e < 8; ++e) out[g][c][e] *= factor;
+    return base;
   }
 
   ASTRAI_DEVICE void add_values(const f32 (&weights)[unroll][group],
@@ -157,13 +159,13 @@ struct DecodeCores {
   }
 
   // Lanes with the same columns bring together what they found on different keys.
-  ASTRAI_DEVICE void merge_lanes() {
+  ASTRAI_DEVICE void merge_lanes(const Scorer& scorer) {
 #pragma unroll
     for (int g = 0; g < group; ++g) {
       f32 now = largest[g];
 #pragma unroll
       for (int mask = lanes; mask < 32; mask *= 2) now = larger(now, shuffle_xor(now, mask));
-      rescale(g, now);
+      rescale(g, now, scorer);
 #pragma unroll
       for (int mask = lanes; mask < 32; mask *= 2) {
         sum[g] += shuffle_xor(sum[g], mask);
@@ -175,7 +177,7 @@ struct DecodeCores {
     }
   }
 
-  ASTRAI_DEVICE void leave(Parts& parts) const {
+  ASTRAI_DEVICE void leave(Parts& parts, const Scorer& scorer) const {
     const int warp = warp_index();
     if ((int)lane_index() >= lanes) return;
 #pragma unroll
@@ -184,7 +186,7 @@ struct DecodeCores {
       for (int c = 0; c < vectors; ++c)
 #pragma unroll
         for (int e = 0; e < 8; ++e) parts.out[warp][g][column(c) + e] = out[g][c][e];
-      parts.stats[warp][g][0] = largest[g];
+      parts.stats[warp][g][0] = scorer.in_log2(largest[g]);
       parts.stats[warp][g][1] = sum[g];
     }
   }

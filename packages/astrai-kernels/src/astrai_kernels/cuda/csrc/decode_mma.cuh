@@ -33,10 +33,11 @@ struct DecodeMma {
     const int first_head = kv_head * group + first;
     DecodeMma state;
     state.start(p, share, first_head, heads);
-    state.attend(p, share, kv_head, (T*)shared);
+    const Scorer scorer(p.scale, p.soft_cap);
+    state.attend(p, share, kv_head, (T*)shared, scorer);
     block_sync();  // the rings are free for results
     Parts& parts = *(Parts*)shared;
-    state.leave(parts, heads);
+    state.leave(parts, heads, scorer);
     Merge<T, num_warps, rows, head_dim>{p, share, group, first_head, heads, parts}.run();
   }
 
@@ -52,7 +53,7 @@ struct DecodeMma {
         q[i][half] = is_head ? *(const u32*)(from + 16 * i + column) : 0;
         q[i][half + 2] = is_head ? *(const u32*)(from + 16 * i + column + 8) : 0;
       }
-      largest[half] = lowest_score;
+      largest[half] = hidden_score;
       sum[half] = 0;
     }
 #pragma unroll
@@ -61,10 +62,10 @@ struct DecodeMma {
       for (int e = 0; e < 4; ++e) out[i][e] = 0;
   }
 
-  ASTRAI_DEVICE void attend(const Params& p, const Share& share, int kv_head, T* shared) {
+  ASTRAI_DEVICE void attend(const Params& p, const Share& share, int kv_head, T* shared,
+                            const Scorer& scorer) {
     const T* keys = (const T*)p.k + kv_head * p.pool_head_stride;
     const T* values = (const T*)p.v + kv_head * p.pool_head_stride;
-    const Scorer score(p.scale, p.soft_cap);
     T* ring = shared + warp_index() * (num_stages * 2 * tile_size);
     const int first = share.begin + (int)warp_index() * num_keys;
     constexpr int stride = num_warps * num_keys;
@@ -86,7 +87,7 @@ struct DecodeMma {
       ask();  // into the stage that all lanes are done with
       const T* tile = ring + current * (2 * tile_size);
       current = current + 1 == num_stages ? 0 : current + 1;
-      attend_tile(tile, tile + tile_size, share.end - position, score);
+      attend_tile(tile, tile + tile_size, share.end - position, scorer);
     }
     copy_wait<0>();
   }
@@ -110,7 +111,7 @@ struct DecodeMma {
   }
 
   ASTRAI_DEVICE void attend_tile(const T* keys, const T* values, int keys_left,
-                                 const Scorer& score) {
+                                 const Scorer& scorer) {
     f32 scores[2][4] = {};
 #pragma unroll
     for (int i = 0; i < depth; ++i) {
@@ -125,19 +126,19 @@ struct DecodeMma {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int key = 8 * i + (int)lane_index() % 4 * 2 + e % 2;
-        scores[i][e] = key < keys_left ? score(scores[i][e]) : lowest_score;
+        scores[i][e] = key < keys_left ? scorer.score(scores[i][e]) : hidden_score;
         now[e / 2] = larger(now[e / 2], scores[i][e]);
       }
 #pragma unroll
-    for (int half = 0; half < 2; ++half) rescale(half, largest_of_row(now[half]));
+    for (int half = 0; half < 2; ++half) {
+      const f32 base = rescale(half, largest_of_row(now[half]), scorer);
 #pragma unroll
-    for (int i = 0; i < 2; ++i)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int key = 8 * i + (int)lane_index() % 4 * 2 + e % 2;
-        scores[i][e] = key < keys_left ? exp2_fast(scores[i][e] - largest[e / 2]) : 0;
-        sum[e / 2] += scores[i][e];
+      for (int i = 0; i < 4; ++i) {
+        f32& score = scores[i / 2][2 * half + i % 2];
+        score = scorer.weight(score, base);
+        sum[half] += score;
       }
+    }
     const u32 weights[4] = {Numbers<T>::pack_pair(scores[0][0], scores[0][1]),
                             Numbers<T>::pack_pair(scores[0][2], scores[0][3]),
                             Numbers<T>::pack_pair(scores[1][0], scores[1][1]),
@@ -151,8 +152,8 @@ struct DecodeMma {
     }
   }
 
-  ASTRAI_DEVICE void rescale(int half, f32 now) {
-    const f32 factor = exp2_fast(largest[half] - now);
+  ASTRAI_DEVICE f32 rescale(int half, f32 now, const Scorer& scorer) {
+    const f32 base = scorer.base(now), factor = scorer.weight(largest[half], base);
     largest[half] = now;
     sum[half] *= factor;
 #pragma unroll
@@ -160,9 +161,10 @@ struct DecodeMma {
       out[i][2 * half] *= factor;
       out[i][2 * half + 1] *= factor;
     }
+    return base;
   }
 
-  ASTRAI_DEVICE void leave(Parts& parts, int heads) {
+  ASTRAI_DEVICE void leave(Parts& parts, int heads, const Scorer& scorer) {
     const int warp = warp_index(), column = lane_index() % 4 * 2;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -174,7 +176,7 @@ struct DecodeMma {
         parts.out[warp][row][8 * i + column] = out[i][2 * half];
         parts.out[warp][row][8 * i + column + 1] = out[i][2 * half + 1];
       }
-      parts.stats[warp][row][0] = largest[half];
+      parts.stats[warp][row][0] = scorer.in_log2(largest[half]);
       parts.stats[warp][row][1] = sum[half];
     }
   }

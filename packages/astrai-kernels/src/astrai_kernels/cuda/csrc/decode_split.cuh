@@ -32,10 +32,10 @@ struct Share {
   }
 };
 
-// What is known of one head's attention: the largest score, the sum of exp2(score - largest), and
-// two columns of the sum of exp2(score - largest) v.
+// What is known of one head's attention: the largest score in units of log2, the sum of the
+// weights relative to it, and two columns of the weighted sum of v.
 struct Part {
-  f32 largest = lowest_score, sum = 0, out[2] = {0, 0};
+  f32 largest = hidden_score, sum = 0, out[2] = {0, 0};
 
   ASTRAI_DEVICE void add(const f32* stats, const f32* columns) {
     const f32 both = larger(largest, stats[0]);
