@@ -63,7 +63,6 @@ inline f32 reciprocal(f32 x) { return 1.0f / x; }
 inline f32 larger(f32 a, f32 b) { return std::fmax(a, b); }
 inline u32 multiply_high(u32 a, u32 b) { return static_cast<u64>(a) * b >> 32; }
 inline u64 multiply_high(u64 a, u64 b) { return static_cast<unsigned __int128>(a) * b >> 64; }
-inline double multiply(double a, double b) { return a * b; }
 
 // ---- 16-bit floats, two in a word
 inline u32 bits_of_bf16(f32 x) {

@@ -145,9 +145,11 @@ class Emulator:
 
 
 def pack(structure: str, **fields: Any) -> ctypes.Structure:
-    """A parameter structure; tensors become their addresses."""
-    values = {
-        name: value.data_ptr() if hasattr(value, "data_ptr") else value
-        for name, value in fields.items()
-    }
-    return parameter_structure(structure)(**values)
+    """A parameter structure; tensors and arrays become their addresses."""
+    return parameter_structure(structure)(**{name: _word(x) for name, x in fields.items()})
+
+
+def _word(value: Any) -> Any:
+    if hasattr(value, "data_ptr"):
+        return value.data_ptr()
+    return ctypes.addressof(value) if isinstance(value, ctypes.Array) else value

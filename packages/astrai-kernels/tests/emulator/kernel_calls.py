@@ -1,5 +1,6 @@
 """Calls of the kernels on CPU tensors through the emulator, and what they must give."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,8 +9,12 @@ from emulator import Counts, Emulator, Order, pack
 from torch import Tensor
 
 from astrai_kernels.cuda import geometry
+from astrai_kernels.cuda.parameters import parameter_structure
 from astrai_kernels.rotary import Rotary
 from astrai_kernels.testing import Step, make_step
+
+SAMPLE_ROW = {"temperature": 1.0, "top_p": 1.0}
+"""Parameters that filter nothing; those left out are 0."""
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
@@ -126,6 +131,22 @@ class Kernels:
             **options.fields(head_dim),
         )
         return out
+
+    def sample(self, logits: Tensor, rows: Sequence[Mapping[str, float]]) -> list[int]:
+        """Draw a token per row of float32 logits ``[rows, vocab]``."""
+        structure = parameter_structure("SampleRow")
+        token_ids = torch.full((len(rows),), -99)
+        self.run(
+            "sample",
+            "SampleParams",
+            (len(rows), 1, 1),
+            logits=logits,
+            rows=(structure * len(rows))(*(structure(**(SAMPLE_ROW | row)) for row in rows)),
+            token_ids=token_ids,
+            logits_stride=logits.stride(0),
+            vocab=logits.shape[1],
+        )
+        return token_ids.tolist()
 
 
 def written_step(seq_lens: list[int], q_lens: list[int], **options: Any) -> Step:

@@ -68,4 +68,4 @@ def prefill_grid(
 
 def sample_block() -> BlockShape:
     """A block of the sampling kernel; its grid is one block per row."""
-    return BlockShape(1024, 65536)
+    return BlockShape(1024, 8 * (2 * 2048 + 2 * 512 + 32 + 3))

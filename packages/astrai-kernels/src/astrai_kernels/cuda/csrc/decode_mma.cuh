@@ -103,7 +103,7 @@ struct DecodeMma {
 #pragma unroll
     for (int i = lane_index(); i < num_keys * KeyTile::chunks; i += 32) {
       const int row = i / KeyTile::chunks, chunk = i % KeyTile::chunks;
-      const int slot = (int)shuffle_from(slots, row);
+      const int slot = shuffle_from(slots, row);
       const i64 place = slot * stride + chunk * 8;
       copy_async_16(KeyTile::chunk(key_tile, row, chunk), keys + place, slot >= 0);
       copy_async_16(KeyTile::chunk(value_tile, row, chunk), values + place, slot >= 0);

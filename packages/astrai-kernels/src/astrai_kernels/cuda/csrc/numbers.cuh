@@ -52,6 +52,4 @@ struct Numbers<f16> : PairsOf<Numbers<f16>> {
   static ASTRAI_DEVICE u32 pack_pair(f32 low, f32 high) { return pack_f16(low, high); }
 };
 
-ASTRAI_DEVICE f32 shuffle_xor(f32 x, u32 mask) { return as_float(shuffle_xor(as_bits(x), mask)); }
-
 }  // namespace astrai

@@ -62,8 +62,6 @@ ASTRAI_DEVICE f32 reciprocal(f32 x) {
 ASTRAI_DEVICE f32 larger(f32 a, f32 b) { return fmaxf(a, b); }
 ASTRAI_DEVICE u32 multiply_high(u32 a, u32 b) { return __umulhi(a, b); }
 ASTRAI_DEVICE u64 multiply_high(u64 a, u64 b) { return __umul64hi(a, b); }
-// Products that stay products: contraction to fma would change the last bit.
-ASTRAI_DEVICE double multiply(double a, double b) { return __dmul_rn(a, b); }
 
 // ---- 16-bit floats, two in a word
 ASTRAI_DEVICE u32 pack_bf16(f32 low, f32 high) {
@@ -91,7 +89,6 @@ ASTRAI_DEVICE Vec16 load_streaming(const void* p) {
                : "l"(p));
   return r;
 }
-ASTRAI_DEVICE void fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 // Adds one and gives the value before; beyond `last` it begins again at 0.
 ASTRAI_DEVICE u32 count_up(u32* counter, u32 last) {
   u32 before;
@@ -149,3 +146,23 @@ ASTRAI_MMA(f16)
 
 }  // namespace astrai
 #endif
+
+namespace astrai {
+
+// ---- Shuffles of other types
+ASTRAI_DEVICE i32 shuffle_xor(i32 x, u32 mask) { return (i32)shuffle_xor((u32)x, mask); }
+ASTRAI_DEVICE i32 shuffle_up(i32 x, u32 delta) { return (i32)shuffle_up((u32)x, delta); }
+ASTRAI_DEVICE i32 shuffle_from(i32 x, u32 lane) { return (i32)shuffle_from((u32)x, lane); }
+ASTRAI_DEVICE f32 shuffle_xor(f32 x, u32 mask) { return as_float(shuffle_xor(as_bits(x), mask)); }
+ASTRAI_DEVICE u64 pair_of(u32 high, u32 low) { return (u64)high << 32 | low; }
+ASTRAI_DEVICE u64 shuffle_xor(u64 x, u32 mask) {
+  return pair_of(shuffle_xor((u32)(x >> 32), mask), shuffle_xor((u32)x, mask));
+}
+ASTRAI_DEVICE u64 shuffle_up(u64 x, u32 delta) {
+  return pair_of(shuffle_up((u32)(x >> 32), delta), shuffle_up((u32)x, delta));
+}
+ASTRAI_DEVICE u64 shuffle_from(u64 x, u32 lane) {
+  return pair_of(shuffle_from((u32)(x >> 32), lane), shuffle_from((u32)x, lane));
+}
+
+}  // namespace astrai

@@ -24,21 +24,21 @@ struct QueryTile {
       int end = tiles;  // of this lane's tiles among those of 32 rows
 #pragma unroll
       for (int delta = 1; delta < 32; delta *= 2) {
-        const int before = (int)shuffle_up(end, delta);
+        const int before = shuffle_up(end, delta);
         end += (int)lane_index() >= delta ? before : 0;
       }
-      const int total = (int)shuffle_from(end, 31);
+      const int total = shuffle_from(end, 31);
       if (index >= total) {
         index -= total;
         continue;
       }
       int lane = end <= index ? 1 : 0;  // the number of lanes whose tiles come before
 #pragma unroll
-      for (int mask = 1; mask < 32; mask *= 2) lane += (int)shuffle_xor((u32)lane, mask);
+      for (int mask = 1; mask < 32; mask *= 2) lane += shuffle_xor(lane, mask);
       row = base + lane;
-      num_tokens = (int)shuffle_from(tokens, lane);
+      num_tokens = shuffle_from(tokens, lane);
       // A row's last tiles see the most keys: they are served first.
-      tile = (int)shuffle_from(end, lane) - 1 - index;
+      tile = shuffle_from(end, lane) - 1 - index;
       first_token = p.qo_indptr ? p.qo_indptr[row] : (i64)row * p.q_len;
       return;
     }
