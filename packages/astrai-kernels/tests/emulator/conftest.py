@@ -1,5 +1,3 @@
-import shutil
-
 import pytest
 from emulator import ORDERS, Emulator, build
 from kernel_calls import Kernels
@@ -8,8 +6,6 @@ from kernel_calls import Kernels
 @pytest.fixture(scope="session")
 def emulator(tmp_path_factory):
     """The kernels, compiled once for all tests."""
-    if shutil.which("g++") is None:
-        pytest.skip("the emulator needs g++")
     return Emulator(build(tmp_path_factory.mktemp("emulator")))
 
 
@@ -17,3 +13,9 @@ def emulator(tmp_path_factory):
 def kernels(request, emulator):
     """The kernels under several schedules."""
     return Kernels(emulator, request.param)
+
+
+@pytest.fixture
+def plain(emulator):
+    """The kernels in the simplest order."""
+    return Kernels(emulator)

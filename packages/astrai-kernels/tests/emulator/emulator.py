@@ -1,13 +1,17 @@
 """Builds the emulator with the kernels in it, and launches them."""
 
 import ctypes
+import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from astrai_kernels.cuda.parameters import parameter_structure
 
@@ -89,6 +93,14 @@ class Instance(ctypes.Structure):
     ]
 
 
+def require_compiler() -> str:
+    """The compiler's path; skips the test where there is none."""
+    path = shutil.which("g++")
+    if path is None or sys.platform != "linux":
+        pytest.skip("the emulator needs g++ on Linux")
+    return path
+
+
 def build(
     to: Path, *, sanitizer: str | None = None, kernels: Path = KERNELS, name: str = "library"
 ) -> Path:
@@ -100,13 +112,37 @@ def build(
         kernels: where the kernels' sources are.
         name: of the source in this folder that says which kernels.
     """
-    compiler = shutil.which("g++")
-    assert compiler is not None
     library = to / f"{name}-{sanitizer}.so"
     extra = SANITIZERS[sanitizer] if sanitizer else ()
     sources = (f"-I{kernels}", f"-I{HERE}", str(HERE / f"{name}.cpp"))
-    subprocess.run([compiler, *FLAGS, *extra, *sources, "-o", str(library)], check=True)
+    subprocess.run([require_compiler(), *FLAGS, *extra, *sources, "-o", str(library)], check=True)
     return library
+
+
+def run_sanitized(
+    sanitizer: str, folder: Path, *arguments: str, kernels: Path = KERNELS
+) -> subprocess.CompletedProcess[str]:
+    """Run ``sanitized.py`` in a process that loads a sanitizer first of all."""
+    library = build(folder, sanitizer=sanitizer, kernels=kernels, name="sanitized")
+    environment = os.environ | {
+        "LD_PRELOAD": str(_runtime_of(sanitizer)),
+        "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0",
+        "TSAN_OPTIONS": "ignore_noninstrumented_modules=1",
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, str(HERE / "sanitized.py"), str(library), *arguments]
+    # ThreadSanitizer needs the address space as it was before kernels randomised it more.
+    fixed = ["setarch", "-R"] if sanitizer == "thread" else []
+    return subprocess.run(
+        [*fixed, *command], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def _runtime_of(sanitizer: str) -> Path:
+    name = {"address": "libasan.so", "thread": "libtsan.so"}[sanitizer]
+    command = [require_compiler(), f"-print-file-name={name}"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    return Path(found.stdout.strip())
 
 
 class Emulator:
@@ -121,6 +157,10 @@ class Emulator:
     def instance(self, name: str) -> Instance:
         """A kernel by name."""
         return Instance.in_dll(self._library, name)
+
+    def array(self, name: str, length: int) -> ctypes.Array[ctypes.c_uint32]:
+        """An array of numbers in the library."""
+        return (ctypes.c_uint32 * length).in_dll(self._library, name)
 
     def launch(
         self, name: str, params: ctypes.Structure, grid: tuple[int, int, int], order: Order

@@ -22,7 +22,7 @@ void AnnotateIgnoreWritesEnd(const char*, int);
 
 namespace emulator {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__)
 constexpr std::size_t stack_bytes = 1 << 20;
 #else
 constexpr std::size_t stack_bytes = 1 << 18;

@@ -23,4 +23,8 @@ INSTANCE(prefill_f16_96_1, Prefill<f16, 96, 1>)
 INSTANCE(prefill_bf16_128_4, Prefill<bf16, 128, 4>)
 INSTANCE(prefill_f16_256_2, Prefill<f16, 256, 2>)
 INSTANCE(sample, Sample)
+
+extern const u32 parameter_bytes[] = {sizeof(RotaryParams), sizeof(DecodeParams),
+                                      sizeof(PrefillParams), sizeof(SampleParams),
+                                      sizeof(SampleRow)};
 }

@@ -77,6 +77,7 @@ struct Machine {
   unsigned char* shared;
   std::size_t shared_bytes;
 
+  char finished;  // what all threads did comes before what follows the launch
   Fiber scheduler;
   Thread* running;
   void (*kernel)(const void* params);
@@ -157,14 +158,20 @@ Taken with_warp(const char* what, Place place, const Given& given, Combine combi
   return taken;
 }
 
+inline void end_thread() {
+  Unobserved scope;
+  Machine& m = machine();
+  for (const auto& group : m.running->copies)
+    if (!group.empty()) fail("a thread ends with copies on their way", m.running->place);
+  m.running->state = Thread::done;
+  release(&m.finished);
+}
+
 inline void thread_body() {
   Machine& m = machine();
   arrive(m.scheduler);
   m.kernel(m.params);
-  Unobserved scope;
-  for (const auto& group : m.running->copies)
-    if (!group.empty()) fail("a thread ends with copies on their way", m.running->place);
-  m.running->state = Thread::done;
+  end_thread();
   pause(true);
 }
 
@@ -251,6 +258,7 @@ inline bool launch(void (*kernel)(const void*), const void* params, const unsign
     ::operator delete(m.shared, std::align_val_t(128));
     if (!m.error.empty()) return false;
   }
+  acquire(&m.finished);
   return true;
 }
 

@@ -19,12 +19,6 @@ PLAIN = Options()
 ON_EACH_UNIT = [("bf16", 64, 3), ("f16", 64, 8)]
 
 
-@pytest.fixture
-def plain(emulator):
-    """The kernels in the simplest order."""
-    return Kernels(emulator)
-
-
 def make(dtype, head_dim, group, seq_lens, q_lens=None, kv_heads=2):
     """The name of an instance and a step for it."""
     heads = (kv_heads * group, kv_heads)

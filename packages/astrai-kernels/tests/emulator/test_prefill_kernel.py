@@ -11,12 +11,6 @@ PLAIN = Options()
 SMALLEST = ("bf16", 64, 3)
 
 
-@pytest.fixture
-def plain(emulator):
-    """The kernels in the simplest order."""
-    return Kernels(emulator)
-
-
 def make(dtype, head_dim, group, seq_lens, q_lens, kv_heads=1):
     """The name of an instance and a step for it."""
     heads = (kv_heads * group, kv_heads)

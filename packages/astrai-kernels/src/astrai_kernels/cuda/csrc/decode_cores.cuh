@@ -186,6 +186,7 @@ struct DecodeCores {
       for (int c = 0; c < vectors; ++c)
 #pragma unroll
         for (int e = 0; e < 8; ++e) parts.out[warp][g][column(c) + e] = out[g][c][e];
+      if (lane_index() > 0) continue;
       parts.stats[warp][g][0] = scorer.in_log2(largest[g]);
       parts.stats[warp][g][1] = sum[g];
     }

@@ -176,6 +176,7 @@ struct DecodeMma {
         parts.out[warp][row][8 * i + column] = out[i][2 * half];
         parts.out[warp][row][8 * i + column + 1] = out[i][2 * half + 1];
       }
+      if (column > 0) continue;
       parts.stats[warp][row][0] = scorer.in_log2(largest[half]);
       parts.stats[warp][row][1] = sum[half];
     }
