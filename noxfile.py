@@ -87,6 +87,21 @@ def gpu(session: nox.Session) -> None:
 
 
 @nox.session
+def tsan(session: nox.Session) -> None:
+    """Races in the CUDA kernels, on the emulator under ThreadSanitizer."""
+    sync(session, "--package", "astrai-kernels", "--group", "test")
+    session.run("pytest", "-m", "tsan", "packages/astrai-kernels/tests/emulator", *session.posargs)
+
+
+@nox.session
+def nvrtc(session: nox.Session) -> None:
+    """Compile every CUDA kernel for every architecture: registers, spills, instructions."""
+    sync(session, "--package", "astrai-kernels", "--group", "test")
+    session.install("cuda-bindings>=13", "nvidia-cuda-nvrtc>=13", "nvidia-cuda-nvdisasm>=13")
+    session.run("pytest", "-m", "nvrtc", "packages/astrai-kernels/tests", *session.posargs)
+
+
+@nox.session
 def soak(session: nox.Session) -> None:
     """Long random loads."""
     sync(session, "--package", "astrai-engine", "--group", "test")

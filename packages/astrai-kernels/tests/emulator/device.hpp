@@ -109,11 +109,12 @@ inline void shared_add(T* p, T x) {
 }
 
 // ---- Asynchronous copies: each happens at some moment between its issue and the wait for it
+template <class T>
+inline void perform_as(const emulator::Copy& copy) {
+  *static_cast<T*>(copy.to) = copy.from ? *static_cast<const T*>(copy.from) : T{};
+}
 inline void perform(const emulator::Copy& copy) {
-  if (copy.from)
-    std::memcpy(copy.to, copy.from, copy.bytes);
-  else
-    std::memset(copy.to, 0, copy.bytes);
+  copy.bytes == 16 ? perform_as<Vec16>(copy) : perform_as<u32>(copy);
 }
 inline void copy_async(const emulator::Copy& copy, emulator::Place place) {
   check_shared(copy.to, copy.bytes, "copy_async", place);

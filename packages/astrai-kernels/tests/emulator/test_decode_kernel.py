@@ -1,3 +1,5 @@
+"""The decode kernels on the emulator: against float64, on both kinds of cores."""
+
 from dataclasses import replace
 
 import pytest

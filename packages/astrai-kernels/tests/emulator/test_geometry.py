@@ -1,3 +1,5 @@
+"""What the host knows of the kernels: their blocks, and the layout of their parameters."""
+
 import ctypes
 
 import pytest

@@ -1,3 +1,5 @@
+"""The prefill kernel on the emulator: against float64, over ragged batches."""
+
 from dataclasses import replace
 
 import pytest

@@ -1,3 +1,5 @@
+"""The rotary kernel on the emulator: against torch, for each layout and dtype."""
+
 from dataclasses import replace
 
 import pytest

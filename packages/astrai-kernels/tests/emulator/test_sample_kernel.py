@@ -1,3 +1,5 @@
+"""The sampling kernel on the emulator: against sorting in float64."""
+
 import math
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""The kernels under AddressSanitizer and, in a session of its own, ThreadSanitizer."""
+
 import pytest
 from emulator import run_sanitized
 from test_faults import broken_sources

@@ -1,3 +1,5 @@
+"""The emulator itself: what no kernel may do is noticed."""
+
 import ctypes
 import re
 

@@ -3,7 +3,8 @@
 // The host builds these from this file (astrai_kernels.cuda.parameters), so every field stands on
 // a line of its own and fields are naturally aligned. Strides count elements of the tensor's dtype
 // and are 64 bits wide: pools pass 2^31 elements. The last dimension is always contiguous, and a
-// head's first element is 16-byte aligned (base pointers and strides are multiples of 16 bytes).
+// head's first element is 16-byte aligned (base pointers and strides are multiples of 16 bytes), as
+// is a row of the rotary table.
 //
 // "May be null" is said where it is so. Everything a graph replays keeps its address; only what
 // the pointers point to changes. No grid depends on device data.
@@ -13,8 +14,7 @@
 namespace astrai {
 
 // Rotates q and k, and writes k and v where out_cache_loc says. Without v it is plain rotary.
-// Grid: (num_tokens, 1, 1). Any head_dim and rotary_dim that are multiples of 32 bytes / 8 bytes
-// of elements as checked by the host: head_dim and rotary_dim % (32 / sizeof(dtype)) == 0.
+// Grid: (num_tokens, 1, 1). head_dim and rotary_dim are multiples of 32 bytes of their dtype.
 struct RotaryParams {
   const void* q;                // [tokens, q_heads, head_dim]
   void* q_out;                  // the same shape; may be q itself

@@ -63,13 +63,19 @@ struct Rotary {
     Numbers<T>::unpack(z[0], a);
     Numbers<T>::unpack(z[1], b);
 #pragma unroll
-    for (int pair = 0; pair < width; ++pair) {
-      const f32 cosine = angles[2 * pair], sine = angles[2 * pair + 1];
-      constexpr int half = width / 2;
-      if (is_split)
-        turn(z[0][pair], z[1][pair], cosine, sine);
-      else
-        turn(z[pair / half][2 * (pair % half)], z[pair / half][2 * (pair % half) + 1], cosine, sine);
+    for (int i = 0; i < width; i += 2) {
+      f32 turns[4];
+      Numbers<f32>::unpack(turns, ((const Vec16*)angles)[i / 2]);
+#pragma unroll
+      for (int pair = i; pair < i + 2; ++pair) {
+        const f32 cosine = turns[2 * (pair - i)], sine = turns[2 * (pair - i) + 1];
+        constexpr int half = width / 2;
+        f32(&both)[width] = z[pair / half];
+        if (is_split)
+          turn(z[0][pair], z[1][pair], cosine, sine);
+        else
+          turn(both[2 * (pair % half)], both[2 * (pair % half) + 1], cosine, sine);
+      }
     }
     a = Numbers<T>::pack(z[0]);
     b = Numbers<T>::pack(z[1]);

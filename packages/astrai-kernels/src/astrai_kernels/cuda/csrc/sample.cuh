@@ -91,6 +91,7 @@ struct Sample {
     }
     if (lane_index() == 0) shared.by_warp[warp_index()] = best;
     block_sync();
+#pragma unroll 1
     for (int i = 0; i < num_warps; ++i) {
       const u64 other = shared.by_warp[i];
       best = other > best ? other : best;
@@ -134,6 +135,7 @@ struct Sample {
     if (lane_index() == 0) shared.by_warp[warp_index()] = mine;
     block_sync();
     u64 total = 0;
+#pragma unroll 1
     for (int i = 0; i < num_warps; ++i) total += shared.by_warp[i];
     return total;
   }
@@ -141,6 +143,7 @@ struct Sample {
   template <class Value>
   ASTRAI_DEVICE void find(Value value, u64 target) {
     const int warp = warp_index(), end = part_begin(warp + 1);
+#pragma unroll 1
     for (int i = 0; i < warp; ++i) {
       if (target < shared.by_warp[i]) return;
       target -= shared.by_warp[i];
