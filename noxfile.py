@@ -81,8 +81,9 @@ def e2e(session: nox.Session) -> None:
 
 @nox.session
 def gpu(session: nox.Session) -> None:
-    """Tests that need an NVIDIA GPU."""
-    sync(session, "--all-packages", "--all-groups")
+    """On an NVIDIA GPU: the kernels against float64, their times, and the tests that need one."""
+    sync(session, "--all-packages", "--group", "e2e")
+    session.run("python", "packages/astrai-kernels/benchmarks/gpu_check.py")
     session.run("pytest", "-m", "cuda", "packages", "tests", *session.posargs)
 
 
