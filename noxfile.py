@@ -81,9 +81,25 @@ def e2e(session: nox.Session) -> None:
 
 @nox.session
 def gpu(session: nox.Session) -> None:
-    """Tests that need an NVIDIA GPU."""
-    sync(session, "--all-packages", "--all-groups")
+    """On an NVIDIA GPU: the kernels against float64, their times, and the tests that need one."""
+    sync(session, "--all-packages", "--group", "e2e")
+    session.run("python", "packages/astrai-kernels/benchmarks/gpu_check.py")
     session.run("pytest", "-m", "cuda", "packages", "tests", *session.posargs)
+
+
+@nox.session
+def tsan(session: nox.Session) -> None:
+    """Races in the CUDA kernels, on the emulator under ThreadSanitizer."""
+    sync(session, "--package", "astrai-kernels", "--group", "test")
+    session.run("pytest", "-m", "tsan", "packages/astrai-kernels/tests/emulator", *session.posargs)
+
+
+@nox.session
+def nvrtc(session: nox.Session) -> None:
+    """Compile every CUDA kernel for every architecture: registers, spills, instructions."""
+    sync(session, "--package", "astrai-kernels", "--group", "test")
+    session.install("cuda-bindings>=13", "nvidia-cuda-nvrtc>=13", "nvidia-cuda-nvdisasm>=13")
+    session.run("pytest", "-m", "nvrtc", "packages/astrai-kernels/tests", *session.posargs)
 
 
 @nox.session

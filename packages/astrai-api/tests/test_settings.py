@@ -42,6 +42,7 @@ VALUES = {
     "DISK_CACHE_BYTES": ("2000000", 2000000),
     "MAX_QUEUE": ("9", 9),
     "SPECULATION": ("off", "off"),
+    "CUDA_GRAPHS": ("0", False),
     "KV_DTYPE": ("float16", "float16"),
     "TOOL_PARSER": ("mistral", "mistral"),
     "API_KEY": ("k1,k2", ("k1", "k2")),

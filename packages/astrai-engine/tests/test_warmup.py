@@ -3,7 +3,7 @@ import torch
 
 from astrai_engine.sampling import SampledToken
 from astrai_engine.testing import ScriptedExecutor
-from astrai_engine.warmup import measure_step_cost, warm_up
+from astrai_engine.warmup import measure_step_cost, record_decode, warm_up
 from astrai_kvcache import PagePool
 from astrai_kvcache.testing import check_invariants
 
@@ -22,6 +22,22 @@ def test_a_prefill_and_a_decode_run_before_the_first_request_and_leave_nothing()
     assert [[tokens for _, tokens in step] for step in executor.steps] == [[8], [1]]
     assert pool.num_free_pages == pool.num_pages
     check_invariants(pool)
+
+
+def test_a_model_that_cannot_be_recorded_runs_step_by_step(caplog):
+    class Executor:
+        def record_decode(self, recorder):
+            recorder.record(lambda: None)
+
+    class Recorder:
+        def record(self, function):
+            raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    record_decode(Executor(), Recorder())
+    assert [record.message for record in caplog.records] == [
+        "Decode steps are not recorded as CUDA graphs: "
+        "operation not permitted when stream is capturing"
+    ]
 
 
 class TimedExecutor:

@@ -19,8 +19,16 @@ def run_python(code):
 
 
 def test_torch_is_the_only_dependency():
-    names = [re.match(r"[\w-]+", requirement)[0] for requirement in requires("astrai-kernels")]
-    assert names == ["torch"]
+    required = [line for line in requires("astrai-kernels") if "extra ==" not in line]
+    assert [re.match(r"[\w-]+", line)[0] for line in required] == ["torch"]
+
+
+def test_extras_bring_bindings_and_compiler_of_one_cuda_version():
+    extras = [line for line in requires("astrai-kernels") if "extra ==" in line]
+    for name in ("cu12", "cu13"):
+        bindings, nvrtc = (line for line in extras if f"extra == '{name}'" in line)
+        assert bindings.startswith("cuda-bindings")
+        assert nvrtc.startswith("nvidia-cuda-nvrtc")
 
 
 def test_importing_has_no_side_effects():

@@ -27,6 +27,7 @@ class TestTorchNativeBackend(AttentionBackendContract):
 @pytest.mark.cuda
 class TestTorchNativeBackendOnCuda(AttentionBackendContract):
     device = "cuda"
+    reads_indices = False
 
     def create_backend(self) -> AttentionBackend:
         return TorchNativeBackend()

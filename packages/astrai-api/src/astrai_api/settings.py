@@ -97,6 +97,7 @@ class Settings(BaseSettings):
         disk_cache_bytes: disk space for them, kept over restarts.
         max_queue: waiting requests before new ones get 429.
         speculation: check guesses of the next tokens.
+        cuda_graphs: on a GPU, record decode steps once and replay them.
         kv_dtype: of the K/V cache.
         tool_parser: the format of tool calls; None is what the model's chat template tells.
         api_key: accepted keys; empty lets everybody in.
@@ -137,6 +138,7 @@ class Settings(BaseSettings):
     disk_cache_bytes: Bytes = 0
     max_queue: Count = 256
     speculation: SpeculationMode = "auto"
+    cuda_graphs: bool = True
     kv_dtype: KVDtype = "auto"
     tool_parser: Annotated[str | None, AfterValidator(_tool_parser)] = None
     api_key: CommaSeparated = Field(default=(), repr=False)
@@ -172,6 +174,7 @@ class Settings(BaseSettings):
             cache_dir=self.cache_dir,
             max_queue=self.max_queue,
             speculation=self.speculation,
+            cuda_graphs=self.cuda_graphs,
         )
 
 

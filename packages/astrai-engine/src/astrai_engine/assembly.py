@@ -10,6 +10,7 @@ from astrai_engine.cache_tiers import CacheTiers
 from astrai_engine.chunk_budget import ChunkBudget
 from astrai_engine.config import EngineConfig, EngineInfo, SpeculationMode
 from astrai_engine.constraint import GrammarCompiler, TokenMasks
+from astrai_engine.decode_graphs import CudaRecorder
 from astrai_engine.executor import ModelExecutor
 from astrai_engine.loading import LoadedModel, load_model, resolve_source
 from astrai_engine.loading.identity import model_identity
@@ -26,9 +27,9 @@ from astrai_engine.scheduler import Scheduler
 from astrai_engine.sizing import Sizes, choose_sizes, free_memory
 from astrai_engine.speculation import FREE, Speculation
 from astrai_engine.tokenizer import Tokenizer
-from astrai_engine.warmup import measure_step_cost, warm_up
+from astrai_engine.warmup import measure_step_cost, record_decode, warm_up
 from astrai_engine.workspace import InferenceWorkspace
-from astrai_kernels import select_backend
+from astrai_kernels import AttentionShape, select_backend
 from astrai_kvcache import PagePool
 
 
@@ -98,7 +99,10 @@ def assemble(config: EngineConfig) -> EngineParts:
     executor = ModelExecutor(
         loaded.model, pool, workspace, Sampler(eos_token_ids), TokenMasks(vocab_size)
     )
+    no_graphs = executor.load_kernels(_attention_shape(config, loaded, device, dtype, kv_dtype))
     warm_up(executor, pool)
+    if device.type == "cuda" and config.cuda_graphs and no_graphs is None:
+        record_decode(executor, CudaRecorder(device))
     return EngineParts(
         info=_info(config, loaded, sizes, device, dtype, kv_dtype),
         device=device,
@@ -122,6 +126,24 @@ def assemble(config: EngineConfig) -> EngineParts:
         ),
         executor=executor,
         position_offset=loaded.model.position_offset,
+    )
+
+
+def _attention_shape(
+    config: EngineConfig,
+    loaded: LoadedModel,
+    device: torch.device,
+    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
+) -> AttentionShape:
+    return AttentionShape(
+        device=device,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        num_heads=loaded.config.num_heads,
+        num_kv_heads=loaded.config.num_kv_heads,
+        head_dim=loaded.config.head_dim,
+        max_batch_size=config.max_batch_size,
     )
 
 

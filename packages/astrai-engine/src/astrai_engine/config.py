@@ -74,6 +74,7 @@ class EngineConfig:
     cache_dir: str | None = None
     max_queue: int = 256
     speculation: SpeculationMode = "auto"
+    cuda_graphs: bool = True
 
     def __post_init__(self) -> None:
         for name in ("max_batch_size", "page_size", "max_queue"):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from astrai_engine.constraint import TokenMasks
+from astrai_engine.decode_graphs import DecodeGraphs, Recorder
 from astrai_engine.packing import ScoredSpan, pack_step
 from astrai_engine.sampling.logprobs import score_tokens
 from astrai_engine.sampling.sampler import SampledToken, Sampler
@@ -15,7 +16,13 @@ from astrai_engine.scheduler import ScheduledSequence
 from astrai_engine.stopwatch import Stopwatch
 from astrai_engine.verification import confirmed, decode_rows
 from astrai_engine.workspace import InferenceWorkspace
-from astrai_kernels import AttentionBackend, AttentionCache, BackendChoice, select_backend
+from astrai_kernels import (
+    AttentionBackend,
+    AttentionCache,
+    AttentionShape,
+    BackendChoice,
+    select_backend,
+)
 from astrai_kvcache import PagePool
 
 
@@ -60,6 +67,34 @@ class ModelExecutor:
         self._sampler = sampler
         self._masks = masks
         self._backends: dict[BackendChoice | None, AttentionBackend] = {}
+        self._graphs: DecodeGraphs | None = None
+
+    def load_kernels(self, shape: AttentionShape) -> str | None:
+        """Have the attention backend build and load what the model's steps will need.
+
+        Args:
+            shape: what the model's calls have in common.
+
+        Returns:
+            Why `record_decode` must not be called, as a sentence; None when it may.
+        """
+        return self._backend(None).warmup(shape)
+
+    @torch.inference_mode()
+    def record_decode(self, recorder: Recorder) -> None:
+        """Record decode steps once for each padded batch size; later ones are replayed.
+
+        Args:
+            recorder: makes the recordings.
+        """
+        backend = self._backend(None)
+
+        def forward(input_ids: Tensor, position_ids: Tensor, cache: AttentionCache) -> Tensor:
+            return self._model.forward(input_ids, position_ids, cache, backend)
+
+        graphs = DecodeGraphs(forward, self._workspace, recorder, self._pool.max_seq_len)
+        graphs.record(self._pool.bind_tasks([], self._workspace))
+        self._graphs = graphs
 
     def close(self) -> None:
         """End the threads that help a step."""
@@ -98,18 +133,23 @@ class ModelExecutor:
         stopwatch: Stopwatch,
     ) -> dict[str, list[SampledToken]]:
         step = pack_step(batch)
-        device = self._workspace.device
         cache = self._pool.bind_tasks(
-            [item.sequence.task_id for item in batch], self._workspace, q_lens=step.num_tokens
+            [item.sequence.task_id for item in batch],
+            self._workspace,
+            q_lens=None if step.is_decode else step.num_tokens,
         )
         if any(item.draft for item in batch):
             cache = decode_rows(cache, batch)
-        backend = self._backend(choice)
         input_ids, positions = self._workspace.load_tokens(step.token_ids, step.position_ids)
-        rows = torch.tensor(step.sampling_rows + step.scored_rows, dtype=torch.long, device=device)
         masks = self._masks.start([sequence.constraint for sequence in step.sampling])
         stopwatch.lap("bind")
-        logits = self._model.forward(input_ids, positions, cache, backend, logit_rows=rows)
+        if step.is_decode and choice is None and self._graphs is not None:
+            logits = self._graphs.run(len(batch))
+        else:
+            wanted = step.sampling_rows + step.scored_rows
+            rows = torch.tensor(wanted, dtype=torch.long, device=self._workspace.device)
+            backend = self._backend(choice)
+            logits = self._model.forward(input_ids, positions, cache, backend, logit_rows=rows)
         stopwatch.lap("forward")
         num_sampling = len(step.sampling)
         _score(step.scored, logits[num_sampling:])

@@ -43,6 +43,13 @@ class PackedStep:
     scored: list[ScoredSpan] = field(default_factory=list)
     scored_rows: list[int] = field(default_factory=list)
 
+    @property
+    def is_decode(self) -> bool:
+        """Whether every sequence computes one token and draws one after it, and that is all."""
+        return len(self.token_ids) == len(self.num_tokens) == len(self.sampling_rows) and not (
+            self.scored_rows
+        )
+
 
 def pack_step(batch: Batch[ScheduledSequence]) -> PackedStep:
     """Pack the scheduled tokens of a batch."""

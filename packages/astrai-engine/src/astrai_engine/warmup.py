@@ -1,8 +1,11 @@
 """Steps before the first request: so that it finds everything warm, and to learn what they cost."""
 
+import logging
 from math import inf
 from time import perf_counter
 
+from astrai_engine.decode_graphs import Recorder
+from astrai_engine.executor import ModelExecutor
 from astrai_engine.loop import StepExecutor
 from astrai_engine.request import GenerationRequest
 from astrai_engine.scheduler import ScheduledSequence
@@ -10,6 +13,8 @@ from astrai_engine.sequence import Sequence
 from astrai_engine.speculation import FREE, StepCost
 from astrai_engine.stopwatch import Stopwatch
 from astrai_kvcache import PagePool
+
+logger = logging.getLogger(__name__)
 
 _NUM_TOKENS = 8
 _MEASURED_TOKENS = (1, 4, 8, 16)
@@ -30,6 +35,20 @@ def warm_up(executor: StepExecutor, pool: PagePool) -> None:
     pool.task_extend(sequence.task_id, num_tokens)
     executor.execute([ScheduledSequence(sequence, 1, samples=True)], Stopwatch())
     pool.task_free(sequence.task_id)
+
+
+def record_decode(executor: ModelExecutor, recorder: Recorder) -> None:
+    """Record decode steps, unless the model asks the device for numbers: then they run one by one.
+
+    Args:
+        executor: warm, with its kernels loaded.
+        recorder: makes the recordings.
+    """
+    try:
+        executor.record_decode(recorder)
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        logger.warning("Decode steps are not recorded as CUDA graphs: %s", reason)
 
 
 def measure_step_cost(executor: StepExecutor, pool: PagePool) -> StepCost:

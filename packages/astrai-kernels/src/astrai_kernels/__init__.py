@@ -6,7 +6,12 @@ The attention contract is `AttentionBackend`; `select_backend` gives the one tha
 
 from astrai_kernels import ops
 from astrai_kernels._env import cache_dir
-from astrai_kernels.backends.base import ATTN_BACKEND, AttentionBackend, AttentionCache
+from astrai_kernels.backends.base import (
+    ATTN_BACKEND,
+    AttentionBackend,
+    AttentionCache,
+    AttentionShape,
+)
 from astrai_kernels.backends.cpu import CpuBackend
 from astrai_kernels.backends.cuda import CudaBackend
 from astrai_kernels.backends.selection import (
@@ -23,7 +28,11 @@ from astrai_kernels.cpu.library import unavailable_reason as native_unavailable_
 from astrai_kernels.errors import (
     BackendFallbackWarning,
     BackendUnavailableError,
+    CudaUnavailableError,
     EnvironmentValueError,
+    KernelCacheWarning,
+    KernelCompileError,
+    KernelLaunchError,
     KernelsError,
     NativeUnavailableError,
     PositionError,
@@ -36,12 +45,17 @@ __all__ = [
     "ATTN_BACKEND",
     "AttentionBackend",
     "AttentionCache",
+    "AttentionShape",
     "BackendChoice",
     "BackendFallbackWarning",
     "BackendUnavailableError",
     "CpuBackend",
     "CudaBackend",
+    "CudaUnavailableError",
     "EnvironmentValueError",
+    "KernelCacheWarning",
+    "KernelCompileError",
+    "KernelLaunchError",
     "KernelsError",
     "Layer",
     "LayerStack",

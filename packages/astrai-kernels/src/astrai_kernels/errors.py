@@ -3,11 +3,15 @@
 KernelsError
 ├── BackendUnavailableError   the backend asked for, strictly, cannot run here
 ├── NativeUnavailableError    the native CPU kernels cannot be built or loaded
+├── CudaUnavailableError      the CUDA kernels cannot be built or loaded
+│   └── KernelCompileError    the compiler refuses one of them
+├── KernelLaunchError         the driver refuses to start one
 ├── EnvironmentValueError     an ``ASTRAI_*`` variable has a value that means nothing
 ├── ShapeError                tensors that do not fit together
 └── PositionError             a position outside the rotary table
 
 BackendFallbackWarning        a chosen backend cannot serve; another one does
+KernelCacheWarning            compiled kernels cannot be kept
 
 Every message is a sentence that says what is wrong and what to do.
 """
@@ -38,6 +42,28 @@ class NativeUnavailableError(KernelsError):
     """The native CPU kernels cannot be built or loaded; the message is a sentence saying why."""
 
 
+class CudaUnavailableError(KernelsError):
+    """The CUDA kernels cannot be built or loaded; the message is a sentence saying why."""
+
+
+class KernelCompileError(CudaUnavailableError):
+    """NVRTC refuses a kernel.
+
+    Args:
+        kernel: its name.
+        log: what the compiler said.
+    """
+
+    def __init__(self, kernel: str, log: str) -> None:
+        super().__init__(f"NVRTC cannot compile the kernel {kernel!r}:\n{log}")
+        self.kernel = kernel
+        self.log = log
+
+
+class KernelLaunchError(KernelsError):
+    """The driver refuses to start a kernel; the message names the kernel and the status."""
+
+
 class EnvironmentValueError(KernelsError, ValueError):
     """An environment variable has a value that means nothing; the message lists those that do."""
 
@@ -52,3 +78,7 @@ class PositionError(KernelsError, IndexError):
 
 class BackendFallbackWarning(UserWarning):
     """A chosen backend cannot serve; the message says why and which backend does."""
+
+
+class KernelCacheWarning(UserWarning):
+    """Compiled kernels cannot be kept, so every process compiles them; the message says why."""

@@ -5,13 +5,22 @@ rotated pairs exist: interleaved (elements 2i and 2i+1) and half-split (elements
 which is what Hugging Face checkpoints hold.
 """
 
+import warnings
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import torch
 from torch import Tensor, nn
 
-from astrai_kernels.errors import PositionError, ShapeError
+from astrai_kernels.cuda.launcher import unavailable_reason
+from astrai_kernels.cuda.rotary import unsupported
+from astrai_kernels.errors import (
+    BackendFallbackWarning,
+    CudaUnavailableError,
+    PositionError,
+    ShapeError,
+)
+from astrai_kernels.ops.rotary_emb import rotary_emb
 
 
 class RotaryEmbedding(nn.Module):
@@ -112,6 +121,10 @@ class Rotary:
     def apply(self, x: Tensor) -> Tensor:
         """Rotate ``x`` of shape ``[..., heads, head_dim]``; see `apply_rotary_emb`."""
         self.check_shape(x)
+        if x.is_cuda and not (torch.is_grad_enabled() and x.requires_grad):
+            by_kernel = _rotate_by_kernel(x, self.freqs_cis, self.interleaved)
+            if by_kernel is not None:
+                return by_kernel
         if x.shape[-1] > self.dim:
             return torch.cat((self.apply(x[..., : self.dim]), x[..., self.dim :]), -1)
         rotated = self._rotate_pairs(x) if self.interleaved else self._rotate_halves(x)
@@ -144,8 +157,28 @@ class Rotary:
         return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
+def _rotate_by_kernel(x: Tensor, freqs_cis: Tensor, interleaved: bool) -> Tensor | None:
+    """What the CUDA kernel gives; None where it cannot serve."""
+    heads, angles = x.flatten(0, -3), freqs_cis.flatten(0, -3)
+    if unavailable_reason(x.device) or unsupported(heads, angles):
+        return None
+    try:
+        return rotary_emb(heads, angles, interleaved=interleaved).view(x.shape)
+    except CudaUnavailableError as error:
+        _report(str(error))
+        return None
+
+
+@cache
+def _report(reason: str) -> None:
+    """Warn of a kernel that ought to serve and cannot; once for each reason."""
+    warnings.warn(f"Rotation falls back to torch: {reason}", BackendFallbackWarning, stacklevel=4)
+
+
 def apply_rotary_emb(x: Tensor, freqs_cis: Tensor, *, interleaved: bool = True) -> Tensor:
     """Rotate each head of ``x`` by its token's angles; differentiable.
+
+    A CUDA kernel does it where one can serve and no gradient is recorded, else torch.
 
     Args:
         x: ``[..., heads, head_dim]``; only the first ``dim`` elements are rotated.

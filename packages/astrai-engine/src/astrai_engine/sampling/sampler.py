@@ -1,9 +1,9 @@
 """Chooses the next token of every row of a batch, whatever mix of parameters the rows have.
 
-What a row gets depends on its own logits and parameters alone, never on its neighbours. The
-paths, fastest first: rows that want the likeliest token share one argmax; rows with a top-k draw
-from a few candidates; the rest look at the whole vocabulary without sorting it, except where a
-nucleus turns out wider than ``MAX_CANDIDATES``.
+What a row gets depends on its own logits and parameters alone, never on its neighbours. On a GPU
+one kernel serves all rows. The paths in torch, fastest first: rows that want the likeliest token
+share one argmax; rows with a top-k draw from a few candidates; the rest look at the whole
+vocabulary without sorting it, except where a nucleus turns out wider than ``MAX_CANDIDATES``.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from astrai_engine.request import GenerationRequest
+from astrai_engine.sampling.device import choose_on_device, draws_on_device
 from astrai_engine.sampling.draw import draw, uniforms
 from astrai_engine.sampling.logprobs import RawDistribution, RowLogprobs
 from astrai_engine.sampling.penalties import apply_penalties, changes_logits
@@ -72,7 +73,8 @@ class Sampler:
             self._change_logits(logits, row, sequence)
         if forbidden is not None:
             logits.masked_fill_(forbidden.to(logits.device), -torch.inf)
-        best_values, token_ids = _choose(logits, list(sequences))
+        choose = choose_on_device if draws_on_device(logits) else _choose
+        best_values, token_ids = choose(logits, list(sequences))
         return [
             _outcome(row, token_ids[row], best_values[row], raw) for row in range(len(sequences))
         ]

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -66,6 +67,29 @@ class AttentionCache(Protocol):
         """``[batch + 1]`` int32: prefix sums of the rows' query tokens; None if all are equal."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class AttentionShape:
+    """What all calls of one model have in common.
+
+    Attributes:
+        device: where its tensors are.
+        dtype: of q, k and v.
+        kv_dtype: of the cache.
+        num_heads: query heads.
+        num_kv_heads: K/V heads.
+        head_dim: elements of a head.
+        max_batch_size: rows in one call.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    kv_dtype: torch.dtype
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    max_batch_size: int
+
+
 class AttentionBackend(ABC):
     """An implementation of attention over a paged K/V cache, for inference.
 
@@ -79,6 +103,22 @@ class AttentionBackend(ABC):
     @abstractmethod
     def availability(cls, device: torch.device) -> str | None:
         """Say why this backend cannot run on a device, in a sentence; None when it can."""
+
+    def warmup(self, shape: AttentionShape) -> str | None:
+        """Build and load everything that a model's calls will need, before the first of them.
+
+        Args:
+            shape: what the calls have in common.
+
+        Returns:
+            Why a CUDA graph cannot hold the model's decode calls, as a sentence; None when it can:
+            rows of one token each, bound without ``qo_indptr``.
+
+        Raises:
+            BackendUnavailableError: the backend is strict, and cannot serve such a model.
+        """
+        del shape
+        return f"the backend {self.name.value!r} plans every step anew."
 
     @abstractmethod
     def attend(  # noqa: PLR0913 - the phase's inputs; grouping them would only rename them

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from astrai_kernels.backends.base import AttentionCache
 from astrai_kernels.errors import ShapeError
+from astrai_kernels.paged_rows import PagedRows
 
 
 def weakly(cache: AttentionCache) -> Callable[[], AttentionCache | None]:
@@ -38,3 +39,23 @@ def check_shapes(
         )
     if window is not None and window < 1:
         raise ShapeError(f"A window must be at least 1 token, or None, not {window}.")
+
+
+def check_num_slots(slots: Tensor, num_tokens: int) -> None:
+    """Raise `ShapeError` where a step does not have one slot for each of its tokens."""
+    if slots.numel() != num_tokens:
+        raise ShapeError(
+            f"out_cache_loc must have one slot for each of {num_tokens} tokens, "
+            f"not {slots.numel()}."
+        )
+
+
+def paged_rows(cache: AttentionCache) -> PagedRows:
+    """The rows of a step."""
+    return PagedRows(
+        cache.req_to_token,
+        cache.req_pool_indices,
+        cache.seq_lens,
+        cache.qo_indptr,
+        cache.max_len,
+    )

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from astrai_kernels.backends.base import AttentionCache
-from astrai_kernels.backends.inputs import check_shapes
+from astrai_kernels.backends.inputs import check_num_slots, check_shapes
 from astrai_kernels.backends.rows import check_lengths, query_bounds
 from astrai_kernels.cpu.library import AttentionStruct, load_library
 from astrai_kernels.errors import ShapeError
@@ -166,11 +166,7 @@ class NativeStep:
 
 def _check_rows(cache: AttentionCache, tokens: int) -> list[int]:
     """Check the cache's index tensors; gives where each row's query tokens begin and end."""
-    if cache.out_cache_loc.numel() != tokens:
-        raise ShapeError(
-            f"out_cache_loc must have one slot for each of {tokens} tokens, "
-            f"not {cache.out_cache_loc.numel()}."
-        )
+    check_num_slots(cache.out_cache_loc, tokens)
     lengths = cache.seq_lens.tolist()
     bounds = query_bounds(cache.qo_indptr, len(lengths), tokens)
     counts = [end - begin for begin, end in pairwise(bounds)]

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from astrai_kernels.backends.base import AttentionCache
+from astrai_kernels.backends.inputs import check_num_slots
 from astrai_kernels.backends.rows import Row, Slots, active_rows
-from astrai_kernels.errors import ShapeError
 
 # Query tokens of a row attended in one call: each block reads only the keys it can see.
 QUERY_BLOCK = 128
@@ -120,11 +120,7 @@ def plan_step(
 
 
 def _plan_write(out_cache_loc: Tensor, num_tokens: int) -> tuple[Tensor | None, Tensor]:
-    if len(out_cache_loc) != num_tokens:
-        raise ShapeError(
-            f"out_cache_loc must have one slot for each of {num_tokens} tokens, "
-            f"not {len(out_cache_loc)}."
-        )
+    check_num_slots(out_cache_loc, num_tokens)
     slots = out_cache_loc.to(torch.int64)
     is_written = slots >= 0
     if bool(is_written.all()):

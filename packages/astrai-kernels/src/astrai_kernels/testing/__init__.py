@@ -1,4 +1,6 @@
-"""Tests every attention backend must pass, and what they are made of; needs pytest.
+"""Tests every attention backend must pass, and what they are made of.
+
+Only `AttentionBackendContract` needs pytest, which is imported with it.
 
 A backend's test file needs only this::
 
@@ -7,9 +9,14 @@ A backend's test file needs only this::
             return MyBackend()
 """
 
-from astrai_kernels.testing.contract import AttentionBackendContract, check_attend
+from typing import TYPE_CHECKING, Any
+
+from astrai_kernels.testing.check import check_attend
 from astrai_kernels.testing.reference import Expected, reference_attend
 from astrai_kernels.testing.steps import Step, StepCache, make_rotary, make_step
+
+if TYPE_CHECKING:
+    from astrai_kernels.testing.contract import AttentionBackendContract
 
 __all__ = [
     "AttentionBackendContract",
@@ -21,3 +28,11 @@ __all__ = [
     "make_step",
     "reference_attend",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "AttentionBackendContract":
+        from astrai_kernels.testing.contract import AttentionBackendContract  # noqa: PLC0415
+
+        return AttentionBackendContract
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

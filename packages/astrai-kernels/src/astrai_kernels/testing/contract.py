@@ -9,34 +9,8 @@ import torch
 
 from astrai_kernels.backends.base import AttentionBackend
 from astrai_kernels.errors import ShapeError
-from astrai_kernels.testing.reference import reference_attend
+from astrai_kernels.testing.check import TOLERANCE, check_attend
 from astrai_kernels.testing.steps import Step, make_rotary, make_step
-
-# How far a result may be from the float64 reference, by the coarsest dtype on its way.
-_TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-
-
-def check_attend(backend: AttentionBackend, step: Step, layer_id: int = 0, **options: Any) -> None:
-    """Compare a backend with `reference_attend`: its output, and the cache it leaves.
-
-    Args:
-        backend: the backend under test; it writes to the step's cache.
-        step: the inputs.
-        layer_id: the layer to attend.
-        options: further arguments of `AttentionBackend.attend`.
-    """
-    expected = reference_attend(step, layer_id, **options)
-    out = step.attend(backend, layer_id, **options)
-    assert out.dtype == step.q.dtype
-    assert out.is_contiguous()
-    tolerance = max(_TOLERANCE[step.q.dtype], _TOLERANCE[step.cache.k_buffer.dtype])
-    torch.testing.assert_close(out.double(), expected.out, rtol=tolerance, atol=tolerance)
-    # Untouched slots must be untouched, NaN and all.
-    for after, wanted in (
-        (step.cache.k_buffer, expected.k_buffer),
-        (step.cache.v_buffer, expected.v_buffer),
-    ):
-        torch.testing.assert_close(after, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 class AttentionBackendContract:
@@ -44,13 +18,18 @@ class AttentionBackendContract:
 
     Attributes:
         device: where the tests run.
+        dtype: of the tests that are about something else.
         dtypes: of q, k and v that the backend serves.
         kv_dtypes: of caches that it serves.
+        reads_indices: it looks at the numbers in the cache's index tensors on the host, and so
+            refuses those that contradict each other.
     """
 
     device: ClassVar[str] = "cpu"
-    dtypes: ClassVar[Sequence[torch.dtype]] = tuple(_TOLERANCE)
-    kv_dtypes: ClassVar[Sequence[torch.dtype]] = tuple(_TOLERANCE)
+    dtype: ClassVar[torch.dtype] = torch.float32
+    dtypes: ClassVar[Sequence[torch.dtype]] = tuple(TOLERANCE)
+    kv_dtypes: ClassVar[Sequence[torch.dtype]] = tuple(TOLERANCE)
+    reads_indices: ClassVar[bool] = True
 
     def create_backend(self) -> AttentionBackend:
         """Make the backend under test."""
@@ -58,7 +37,7 @@ class AttentionBackendContract:
 
     def make(self, seq_lens: Sequence[int], q_lens: Sequence[int], **options: Any) -> Step:
         """Call `make_step` for this device."""
-        return make_step(seq_lens, q_lens, device=self.device, **options)
+        return make_step(seq_lens, q_lens, device=self.device, **{"dtype": self.dtype, **options})
 
     @pytest.mark.parametrize("shuffled", [False, True])
     @pytest.mark.parametrize(
@@ -198,11 +177,22 @@ class AttentionBackendContract:
             replace(step, k=step.k[:, :1], v=step.v[:, :1]),
             replace(step, cache=replace(step.cache, out_cache_loc=step.cache.out_cache_loc[1:])),
             replace(step, cache=replace(step.cache, qo_indptr=None)),
-            replace(step, cache=replace(step.cache, qo_indptr=step.cache.kv_indptr)),
-            replace(step, cache=replace(step.cache, seq_lens=step.cache.seq_lens - 7)),
-            replace(step, cache=replace(step.cache, max_len=11)),
+            replace(step, cache=replace(step.cache, qo_indptr=step.cache.kv_indptr[:2])),
         ):
             with pytest.raises(ShapeError):
                 misfit.attend(backend)
         with pytest.raises(ShapeError, match="window"):
             step.attend(backend, window=0)
+
+    def test_refuses_numbers_that_do_not_fit(self) -> None:
+        """Where the host reads the index tensors, each contradiction is a `ShapeError`."""
+        if not self.reads_indices:
+            return
+        step, backend = self.make([12, 9], [1, 4]), self.create_backend()
+        for misfit in (
+            replace(step.cache, qo_indptr=step.cache.kv_indptr),
+            replace(step.cache, seq_lens=step.cache.seq_lens - 7),
+            replace(step.cache, max_len=11),
+        ):
+            with pytest.raises(ShapeError):
+                replace(step, cache=misfit).attend(backend)

@@ -20,7 +20,8 @@ def attend_rows(
         q: ``[rows, n_heads, queries, head_dim]``.
         k: ``[rows, n_kv_heads, keys, head_dim]``.
         v: alike.
-        mask: broadcasts to ``[rows, n_heads, queries, keys]``, 0 or -inf; None hides nothing.
+        mask: broadcasts to ``[rows, n_heads, queries, keys]``, 0 or -inf, or booleans, true where
+            a key is seen; None hides nothing.
         scale: see `AttentionBackend.attend`, and so for ``softcap``.
         softcap: what torch's own attention cannot do: with it, the scores are written out.
 
@@ -33,7 +34,9 @@ def attend_rows(
     grouped = q.reshape(rows, kv_heads, -1, queries, q.shape[3])
     scores = (grouped @ k.unsqueeze(2).mT).flatten(1, 2).to(torch.float32)
     scores = softcap * torch.tanh(scores * ((scale or q.shape[-1] ** -0.5) / softcap))
-    if mask is not None:
+    if mask is not None and mask.dtype is torch.bool:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    elif mask is not None:
         scores = scores + mask
     weights = scores.softmax(-1).to(q.dtype).reshape(rows, kv_heads, -1, *scores.shape[2:])
     out: Tensor = (weights @ v.unsqueeze(2)).flatten(1, 2)
