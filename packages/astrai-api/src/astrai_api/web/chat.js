@@ -140,7 +140,9 @@ export class ChatView {
     this.#showState();
     stopper.done = this.#stream(view, body, stopper.signal).finally(() => {
       this.#running = null;
+      const follows = isAtEnd();
       view.update();
+      if (follows) scrollDown();
       if (conversation === this.#conversation.messages) this.#conversation.save();
       this.#showState();
     });
