@@ -72,6 +72,7 @@ export class ChatView {
         this.#views.findLast((view) => view.message.role === "user")?.edit();
       }
     });
+    addEventListener("pagehide", () => this.#conversation.save());
     byId("new-chat").addEventListener("click", () => this.startNew());
     byId("undo-new").addEventListener("click", () => this.#undoNew());
     byId("toggle-parameters").addEventListener("click", () => this.#toggleParameters());
