@@ -11,7 +11,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from astrai_api import anthropic, live, openai, system, tokens
+from astrai_api import anthropic, live, openai, page, system, tokens
 from astrai_api.auth import AuthMiddleware
 from astrai_api.client import EngineClient
 from astrai_api.errors import ApiError, ErrorBoundary, answer_exception
@@ -19,7 +19,6 @@ from astrai_api.lifecycle import EngineHost, EngineLoader, load_engine
 from astrai_api.limits import LimitsMiddleware
 from astrai_api.logs import configure_logging
 from astrai_api.metrics import ServerMetrics
-from astrai_api.page import page_files, page_router
 from astrai_api.paths import PathMiddleware
 from astrai_api.request_id import RequestIdMiddleware
 from astrai_api.response_counter import ResponseCounter
@@ -86,7 +85,7 @@ def create_app(
     for router in ROUTERS:
         app.include_router(router)
     if settings.page:
-        app.include_router(page_router())
+        app.include_router(page.router)
     return app
 
 
@@ -142,6 +141,6 @@ def _middleware(
         Middleware(LimitsMiddleware, max_body_bytes=settings.max_body_bytes),
     ]
     if settings.api_key:
-        public = page_files() if settings.page else ()
+        public = page.page_files() if settings.page else ()
         stack.append(Middleware(AuthMiddleware, keys=settings.api_key, public=public))
     return stack

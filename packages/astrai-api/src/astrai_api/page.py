@@ -5,12 +5,12 @@ the page shows it asks the API for, with the key.
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 from fastapi import APIRouter
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -31,6 +31,9 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
+
+
+router = APIRouter(include_in_schema=False)
 
 
 @dataclass(frozen=True)
@@ -60,20 +63,15 @@ def page_files() -> dict[str, PageFile]:
     return found
 
 
-def page_router() -> APIRouter:
-    """A route for each file."""
-    router = APIRouter(include_in_schema=False)
-    for path, file in page_files().items():
-        router.add_api_route(path, _endpoint(file), methods=["GET", "HEAD"], name=path)
-    return router
-
-
-def _endpoint(file: PageFile) -> Callable[[Request], Awaitable[Response]]:
-    async def send(request: Request) -> Response:
-        headers = {**_HEADERS, "etag": file.etag}
-        known = request.headers.get("if-none-match", "").replace("W/", "").replace(" ", "")
-        if file.etag in known.split(","):
-            return Response(status_code=304, headers=headers)
-        return Response(file.body, media_type=file.media_type, headers=headers)
-
-    return send
+@router.api_route("/", methods=["GET", "HEAD"])
+@router.api_route("/page/{name}", methods=["GET", "HEAD"])
+async def page_file(request: Request) -> Response:
+    """A file of the page, or 304 for whoever has it."""
+    file = page_files().get(request.scope["path"])
+    if file is None:
+        raise HTTPException(404)
+    headers = {**_HEADERS, "etag": file.etag}
+    known = request.headers.get("if-none-match", "").replace("W/", "").replace(" ", "")
+    if file.etag in known.split(","):
+        return Response(status_code=304, headers=headers)
+    return Response(file.body, media_type=file.media_type, headers=headers)

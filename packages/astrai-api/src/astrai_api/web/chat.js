@@ -72,6 +72,7 @@ export class ChatView {
         this.#views.findLast((view) => view.message.role === "user")?.edit();
       }
     });
+    addEventListener("pagehide", () => this.#conversation.save());
     byId("new-chat").addEventListener("click", () => this.startNew());
     byId("undo-new").addEventListener("click", () => this.#undoNew());
     byId("toggle-parameters").addEventListener("click", () => this.#toggleParameters());
@@ -140,7 +141,9 @@ export class ChatView {
     this.#showState();
     stopper.done = this.#stream(view, body, stopper.signal).finally(() => {
       this.#running = null;
+      const follows = isAtEnd();
       view.update();
+      if (follows) scrollDown();
       if (conversation === this.#conversation.messages) this.#conversation.save();
       this.#showState();
     });

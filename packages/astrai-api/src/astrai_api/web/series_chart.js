@@ -33,17 +33,16 @@ export function throughputChart(history) {
     }
     const width = (box.right - box.left) / rates.length;
     context.beginPath();
-    context.moveTo(box.left, box.bottom);
     rates.forEach((rate, i) => context.lineTo(box.left + (i + 0.5) * width, y(rate)));
-    context.lineTo(box.right, y(rates.at(-1)));
-    context.lineTo(box.right, box.bottom);
-    context.fillStyle = colour("decode");
-    context.globalAlpha = 0.22;
-    context.fill();
-    context.globalAlpha = 1;
     context.strokeStyle = colour("decode");
     context.lineWidth = 1.5;
     context.stroke();
+    context.lineTo(box.right - width / 2, box.bottom);
+    context.lineTo(box.left + width / 2, box.bottom);
+    context.fillStyle = colour("decode");
+    context.globalAlpha = 0.2;
+    context.fill();
+    context.globalAlpha = 1;
   });
 }
 
