@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 import tomllib
 from pathlib import Path
@@ -218,6 +219,33 @@ def bench(session: nox.Session) -> None:
     session.run("python", f"{folder}/report.py", "performance.jsonl")
     for name in ("step_overhead", "stream_gap"):
         session.run("python", f"packages/astrai-engine/benchmarks/{name}.py")
+
+
+@nox.session
+def deploy(session: nox.Session) -> None:
+    """Lint and validate the files for deployment, as far as that goes without their engines."""
+    sync(session, "--only-group", "deploy")
+    files = "docs/deploy"
+    session.run("hadolint", f"{files}/docker/Dockerfile")
+    compose = f"{files}/docker/compose.yaml"
+    session.run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", compose)
+    session.run("kubernetes-validate", "--strict", f"{files}/kubernetes/astrai.yaml")
+    if shutil.which("promtool"):
+        prometheus = f"{files}/prometheus/prometheus.yml"
+        session.run("promtool", "check", "config", prometheus, external=True)
+    if shutil.which("systemd-analyze"):
+        _verify_unit(session, ROOT / files / "systemd" / "astrai.service")
+
+
+def _verify_unit(session: nox.Session, unit: Path) -> None:
+    """Let systemd read the unit, with a program that is there, and rate what it may do."""
+    tried = Path(session.create_tmp()) / unit.name
+    tried.write_text(unit.read_text().replace("/opt/astrai/bin/uvicorn", sys.executable))
+    session.run("systemd-analyze", "verify", str(tried), external=True)
+    session.run(
+        "systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", str(tried),
+        external=True, silent=True,
+    )  # fmt: skip
 
 
 @nox.session

@@ -63,7 +63,7 @@ def _type(document: dict[str, Any], schema: dict[str, Any]) -> str:
     if schema.get("type") == "array":
         return f"list of {_type(document, schema.get('items', {}))}"
     bounds = [
-        f"{word} {schema[key]}"
+        f"{word} {_number(schema[key])}"
         for key, word in (
             ("minimum", "from"), ("exclusiveMinimum", "above"), ("maximum", "to"),
             ("maxLength", "up to"), ("minItems", "at least"), ("maxItems", "at most"),
@@ -73,6 +73,10 @@ def _type(document: dict[str, Any], schema: dict[str, Any]) -> str:
     return " ".join(
         [str(schema.get("title" if "properties" in schema else "type", "any")), *bounds]
     )
+
+
+def _number(value: float) -> str:
+    return f"{int(value):,}" if value == int(value) else str(value)
 
 
 def _literal(value: Any) -> str:

@@ -18,7 +18,13 @@ from astrai_api.testing import FakeEngine, Reply
 def access(monkeypatch):
     logger = logging.getLogger("uvicorn.access")
     monkeypatch.setattr(logger, "filters", [])
-    for name in ("astrai_api", "astrai_engine", "astrai_kernels", "astrai_kvcache"):
+    for name in (
+        "astrai_api",
+        "astrai_engine",
+        "astrai_kernels",
+        "astrai_kvcache",
+        "opentelemetry",
+    ):
         package = logging.getLogger(name)
         monkeypatch.setattr(package, "handlers", [])
         monkeypatch.setattr(package, "level", package.level)

@@ -3,6 +3,7 @@
 import logging
 import subprocess
 import sys
+import threading
 
 import pytest
 from opentelemetry.sdk.resources import SERVICE_NAME
@@ -207,6 +208,16 @@ async def test_the_last_spans_are_exported_when_the_server_stops(provider, monke
     async with app.router.lifespan_context(app):
         assert not flushed
     assert flushed
+
+
+async def test_a_collector_that_does_not_answer_does_not_keep_the_server(provider, monkeypatch):
+    answers = threading.Event()
+    monkeypatch.setattr(provider, "force_flush", answers.wait)
+    monkeypatch.setattr(tracing, "_FLUSH_SECONDS", 0.0)
+    app = create_app(engine=FakeEngine(), settings=Settings(), tracer_provider=provider)
+    async with app.router.lifespan_context(app):
+        pass
+    answers.set()
 
 
 def test_the_setting_uses_what_the_program_has_set_up(monkeypatch, provider):

@@ -22,7 +22,7 @@ else:
     _StderrHandler = logging.StreamHandler
 
 _QUIET_PATHS = ("/health", "/ready", "/metrics")
-_PACKAGES = ("astrai_api", "astrai_engine", "astrai_kernels", "astrai_kvcache")
+_PACKAGES = ("astrai_api", "astrai_engine", "astrai_kernels", "astrai_kvcache", "opentelemetry")
 _SERVER = ("uvicorn", "uvicorn.access")
 
 

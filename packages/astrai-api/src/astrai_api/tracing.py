@@ -5,6 +5,8 @@ are kept is up to the standard ``OTEL_*`` variables, which the SDK reads. No tex
 answer is in a span. Attributes follow the semantic conventions for HTTP and for generative AI.
 """
 
+import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -23,6 +25,8 @@ from astrai_api.response_counter import route_path
 from astrai_engine.events import Event, Failed, Finished, Timing
 from astrai_engine.request import GenerationRequest
 
+_FLUSH_SECONDS = 3.0
+
 Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
 
 
@@ -34,19 +38,24 @@ def open_provider() -> TracerProvider:
     resource = Resource.create()
     if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
         resource = resource.merge(Resource({SERVICE_NAME: "astrai"}))
-    provider = TracerProvider(resource=resource)
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # see `flushing`
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return provider
 
 
 def flushing(lifespan: Lifespan, provider: TracerProvider) -> Lifespan:
-    """A lifespan that exports what is left once the one given has ended."""
+    """A lifespan that exports what is left once the one given has ended.
+
+    A collector that does not answer delays the end by some seconds only.
+    """
 
     @asynccontextmanager
     async def run(app: Any) -> AsyncIterator[None]:
         async with lifespan(app):
             yield
-        provider.force_flush()
+        flush = threading.Thread(target=provider.force_flush, daemon=True)
+        flush.start()
+        await asyncio.to_thread(flush.join, _FLUSH_SECONDS)
 
     return run
 
