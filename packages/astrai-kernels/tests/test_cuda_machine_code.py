@@ -21,9 +21,9 @@ PREFILL_GROUPS = (1, 3, 4, 7, 8)
 
 def limit_of(kernel, head_dim, group):
     """Registers that let enough warps run at once to keep the memory or the tensor cores busy."""
-    if kernel == "DECODE":
-        return 168 if group <= 3 or head_dim <= 128 else 255
-    return {"ROTARY": 40, "PREFILL": 255, "SAMPLE": 64}[kernel]
+    if kernel == "DECODE":  # on CUDA cores three blocks, on tensor cores two
+        return 168 if group <= (2 if head_dim == 96 else 3) else 255
+    return {"ROTARY": 48, "PREFILL": 255, "SAMPLE": 128}[kernel]
 
 
 ALL = [
