@@ -1,6 +1,5 @@
 """What NVRTC makes of the kernels: registers, spills, and the instructions that matter."""
 
-import importlib
 import re
 import subprocess
 import sys
@@ -9,96 +8,87 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+import torch
 
-SOURCES = Path(__file__).parents[1] / "src" / "astrai_kernels" / "cuda" / "csrc"
+from astrai_kernels.cuda import compiler
+from astrai_kernels.cuda.attention import HEAD_DIMS, decode_launch, prefill_launch
+from astrai_kernels.cuda.bindings import nvrtc
+from astrai_kernels.cuda.compiler import Target
+from astrai_kernels.cuda.rotary import rotary_launch
+from astrai_kernels.cuda.sampling import SAMPLE_LAUNCH
+from astrai_kernels.errors import CudaUnavailableError
+
 ARCHS = (80, 90, 100, 120)
-HEAD_DIMS = (64, 96, 128, 256)
-HALVES = ("bf16", "f16")
-# Groups that differ in their code: few heads, one tile of heads, several.
+HALVES = (torch.bfloat16, torch.float16)
+BF16 = torch.bfloat16
+# Groups whose code differs: those on CUDA cores, one tile of heads, several.
 DECODE_GROUPS = (1, 2, 3, 4, 8, 20)
 PREFILL_GROUPS = (1, 3, 4, 7, 8)
-
-
-def limit_of(kernel, head_dim, group):
-    """Registers that let enough warps run at once to keep the memory or the tensor cores busy."""
-    if kernel == "DECODE":
-        return 168 if group <= 3 or head_dim <= 128 else 255
-    return {"ROTARY": 40, "PREFILL": 255, "SAMPLE": 64}[kernel]
-
-
 ALL = [
-    *(("ROTARY", dtype, head_dim, 1) for dtype, head_dim in product((*HALVES, "f32"), HEAD_DIMS)),
-    *(("DECODE", *rest) for rest in product(HALVES, HEAD_DIMS, DECODE_GROUPS)),
-    *(("PREFILL", *rest) for rest in product(HALVES, HEAD_DIMS, PREFILL_GROUPS)),
-    ("SAMPLE", "f32", 0, 1),
+    *(rotary_launch(*shape) for shape in product((*HALVES, torch.float32), HEAD_DIMS)),
+    *(decode_launch(*shape) for shape in product(HALVES, HEAD_DIMS, DECODE_GROUPS)),
+    *(prefill_launch(*shape) for shape in product(HALVES, HEAD_DIMS, PREFILL_GROUPS)),
+    SAMPLE_LAUNCH,
 ]
 FEW = [
-    ("ROTARY", "bf16", 64, 1),
-    ("DECODE", "bf16", 64, 3),
-    ("DECODE", "bf16", 128, 8),
-    ("PREFILL", "bf16", 128, 4),
+    rotary_launch(BF16, 64),
+    decode_launch(BF16, 64, 3),
+    decode_launch(BF16, 128, 8),
+    prefill_launch(BF16, 128, 4),
 ]
+NUM_REGISTERS = 65536
+MAX_REGISTERS_OF_A_THREAD = 255
 
 
-@pytest.fixture(scope="module")
-def nvrtc():
+def name_of(launch):
+    return launch.kernel.name
+
+
+@pytest.fixture(autouse=True)
+def _needs_nvrtc():
     try:
-        module = importlib.import_module("cuda.bindings.nvrtc")
-        module.nvrtcVersion()
-    except (ImportError, RuntimeError) as error:
-        pytest.skip(f"there is no NVRTC: {str(error).splitlines()[0]}")
-    return module
+        nvrtc()
+    except CudaUnavailableError as error:
+        pytest.skip(str(error))
 
 
-def checked(result):
-    status, *values = result
-    assert int(status) == 0, status
-    return values[0] if len(values) == 1 else values
+def blocks_wanted(name):
+    """How many blocks a processor has to hold, to keep the memory or the tensor cores busy."""
+    kernel, *rest = name.split("_")
+    if kernel == "decode":  # each warp on CUDA cores has less memory under way
+        head_dim, group = map(int, rest[1:])
+        return 3 if group <= (2 if head_dim == 96 else 3) else 2
+    return {"rotary": 10, "prefill": 2, "sample": 1}[kernel]
 
 
-def compile_kernel(nvrtc, arch, kernel, dtype, head_dim, group):
-    """The machine code of a specialisation, and what the assembler says of it."""
-    sources = {path.name: path.read_bytes() for path in SOURCES.iterdir()}
-    entry, names = sources.pop("entry.cu"), [name.encode() for name in sources]
-    program = checked(
-        nvrtc.nvrtcCreateProgram(entry, b"entry.cu", len(names), list(sources.values()), names)
-    )
-    options = (
-        *(f"--gpu-architecture=sm_{arch}", "--std=c++17", "-default-device"),
-        *("--ptxas-options=-v", f"-DASTRAI_KERNEL=ASTRAI_{kernel}", f"-DASTRAI_GROUP={group}"),
-        *(f"-DASTRAI_DTYPE=astrai::{dtype}", f"-DASTRAI_HEAD_DIM={head_dim}"),
-    )
-    (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
-    log = bytes(checked(nvrtc.nvrtcGetProgramLogSize(program)))
-    checked(nvrtc.nvrtcGetProgramLog(program, log))
-    assert int(status) == 0, log.decode()
-    code = bytes(checked(nvrtc.nvrtcGetCUBINSize(program)))
-    checked(nvrtc.nvrtcGetCUBIN(program, code))
-    nvrtc.nvrtcDestroyProgram(program)
-    return code, log.decode()
+def compile_kernel(launch, arch):
+    """A kernel's machine code, and what the assembler says of it."""
+    options = (*compiler._options(launch.kernel, Target(arch)), "--ptxas-options=-v")
+    return compiler.compile_source(launch.kernel.name, options)
 
 
-def check(nvrtc, arch, kernel, dtype, head_dim, group):
-    log = compile_kernel(nvrtc, arch, kernel, dtype, head_dim, group)[1]
+def check(launch, arch):
+    log = compile_kernel(launch, arch)[1]
     registers, spilled = (
         int(re.search(pattern, log)[1])
         for pattern in (r"Used (\d+) registers", r"(\d+) bytes spill stores")
     )
+    limit = NUM_REGISTERS // launch.block.threads // blocks_wanted(launch.kernel.name)
     assert spilled == 0
-    assert registers <= limit_of(kernel, head_dim, group)
+    assert registers <= min(limit, MAX_REGISTERS_OF_A_THREAD)
     assert "warning" not in log
 
 
-@pytest.mark.parametrize("specialisation", FEW, ids=str)
-def test_typical_kernels_compile_without_spills(nvrtc, specialisation):
-    check(nvrtc, 90, *specialisation)
+@pytest.mark.parametrize("launch", FEW, ids=name_of)
+def test_typical_kernels_compile_without_spills(launch):
+    check(launch, 90)
 
 
 @pytest.mark.nvrtc
 @pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("specialisation", ALL, ids=str)
-def test_all_kernels_compile_without_spills(nvrtc, arch, specialisation):
-    check(nvrtc, arch, *specialisation)
+@pytest.mark.parametrize("launch", ALL, ids=name_of)
+def test_all_kernels_compile_without_spills(launch, arch):
+    check(launch, arch)
 
 
 def instructions(code, folder):
@@ -116,19 +106,17 @@ def instructions(code, folder):
 @pytest.mark.nvrtc
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize(
-    ("specialisation", "wanted"),
+    ("launch", "wanted"),
     [
-        (("ROTARY", "bf16", 128, 1), {"LDG.128": 4, "STG.128": 4}),
-        # 8 vectors of K and V in flight, and those of three heads' q.
-        (("DECODE", "bf16", 128, 3), {"LDG.128": 14}),
-        (("DECODE", "bf16", 128, 8), {"LDGSTS.128": 16, "LDSM": 16, "HMMA": 32}),
-        (("PREFILL", "bf16", 128, 4), {"LDGSTS.128": 4, "LDSM": 48, "HMMA": 128, "STG.128": 1}),
+        (rotary_launch(BF16, 128), {"LDG.128": 4, "STG.128": 4}),
+        # 8 vectors of K and V under way, and those of three heads' q.
+        (decode_launch(BF16, 128, 3), {"LDG.128": 14}),
+        (decode_launch(BF16, 128, 8), {"LDGSTS.128": 16, "LDSM": 16, "HMMA": 32}),
+        (prefill_launch(BF16, 128, 4), {"LDGSTS.128": 4, "LDSM": 48, "HMMA": 128, "STG.128": 1}),
     ],
-    ids=str,
+    ids=lambda value: value.kernel.name if hasattr(value, "kernel") else "",
 )
-def test_kernels_use_the_instructions_they_are_built_on(
-    nvrtc, tmp_path, arch, specialisation, wanted
-):
-    found = instructions(compile_kernel(nvrtc, arch, *specialisation)[0], tmp_path)
+def test_kernels_use_the_instructions_they_are_built_on(tmp_path, launch, wanted, arch):
+    found = instructions(compile_kernel(launch, arch)[0], tmp_path)
     assert {name: count for name, count in wanted.items() if found[name] < count} == {}
     assert found["LDL"] + found["STL"] == 0

@@ -24,7 +24,10 @@ def shape_of(name):
     "name",
     [
         "rotary_bf16_64",
-        *(f"decode_{rest}" for rest in ("bf16_64_3", "f16_256_2", "bf16_128_4", "bf16_256_16")),
+        *(
+            f"decode_{rest}"
+            for rest in ("bf16_64_3", "f16_96_1", "f16_256_2", "bf16_128_4", "bf16_96_5")
+        ),
         *(f"prefill_{rest}" for rest in ("bf16_64_3", "f16_96_1", "bf16_128_4", "f16_256_2")),
         "sample",
     ],

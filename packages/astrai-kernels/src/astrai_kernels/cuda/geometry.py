@@ -34,7 +34,7 @@ def decode_block(head_dim: int, group: int) -> BlockShape:
         head_dim: elements of a head.
         group: query heads per K/V head.
     """
-    if group <= 3:
+    if group <= (2 if head_dim == 96 else 3):
         return BlockShape(128, 4 * (4 * group * (head_dim + 2) + 1))
     warps = 2 if head_dim > 128 else 4
     stages, keys = 3, 16
@@ -68,4 +68,4 @@ def prefill_grid(
 
 def sample_block() -> BlockShape:
     """A block of the sampling kernel; its grid is one block per row."""
-    return BlockShape(1024, 8 * (2 * 2048 + 2 * 512 + 32 + 3))
+    return BlockShape(512, 8 * (2 * 2048 + 2 * 512 + 16 + 3))
