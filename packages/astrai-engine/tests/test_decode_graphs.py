@@ -1,15 +1,17 @@
 """Recording and replaying decode steps, on the CPU: a replay runs the function again, and what it
 reads from outside must lie where it lay while it was recorded."""
 
+import shutil
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from astrai_engine.constraint import TokenMasks
-from astrai_engine.decode_graphs import DecodeGraphs, padded_sizes
+from astrai_engine.decode_graphs import CudaRecorder, DecodeGraphs, padded_sizes
 from astrai_engine.executor import ModelExecutor
 from astrai_engine.loading import load_model, resolve_source
 from astrai_engine.request import GenerationRequest
@@ -18,7 +20,7 @@ from astrai_engine.scheduler import ScheduledSequence
 from astrai_engine.sequence import Sequence
 from astrai_engine.stopwatch import Stopwatch
 from astrai_engine.workspace import InferenceWorkspace
-from astrai_kernels import ATTN_BACKEND, BackendChoice, TorchNativeBackend
+from astrai_kernels import ATTN_BACKEND, AttentionShape, BackendChoice, TorchNativeBackend
 from astrai_kvcache import PagePool
 
 CPU = torch.device("cpu")
@@ -86,39 +88,39 @@ def model(tiny_checkpoint):
     return load_model(source, device=CPU, dtype=torch.float32, precision="none").model
 
 
-def make_executor(model, monkeypatch):
-    config = model.config
+def make_executor(model, backend=None):
+    config, device = model.config, model.device
     pool = PagePool(
         config.num_layers,
         config.num_kv_heads,
         config.head_dim,
         MAX_BATCH,
         MAX_LEN,
-        CPU,
-        torch.float32,
+        device,
+        model.dtype,
         page_size=PAGE,
         n_tokens=MAX_BATCH * MAX_LEN,
         prefix_cache=False,
     )
-    workspace = InferenceWorkspace(MAX_BATCH, MAX_BATCH * MAX_LEN, MAX_LEN, CPU)
+    workspace = InferenceWorkspace(MAX_BATCH, MAX_BATCH * MAX_LEN, MAX_LEN, device)
     executor = ModelExecutor(
         model, pool, workspace, Sampler(frozenset()), TokenMasks(config.vocab_size)
     )
-    monkeypatch.setattr(executor, "_backend", lambda choice: backend)
-    backend = Unplanned()
+    if backend is not None:
+        executor._backend = lambda choice: backend
     return executor, pool
 
 
 @pytest.fixture
-def eager(model, monkeypatch):
-    executor, pool = make_executor(model, monkeypatch)
+def eager(model):
+    executor, pool = make_executor(model, Unplanned())
     yield executor, pool
     executor.close()
 
 
 @pytest.fixture
-def graphed(model, monkeypatch):
-    executor, pool = make_executor(model, monkeypatch)
+def graphed(model):
+    executor, pool = make_executor(model, Unplanned())
     recorder = FakeRecorder()
     executor.record_decode(recorder)
     yield executor, pool, recorder
@@ -175,6 +177,39 @@ def test_graphs_give_the_tokens_of_steps_run_one_by_one(eager, graphed):
     executor, pool, recorder = graphed
     assert generate(executor, pool) == generate(*eager)
     assert recorder.replays == 7
+
+
+@pytest.mark.cuda
+def test_on_a_gpu_graphs_give_the_tokens_of_steps_run_one_by_one(tiny_checkpoint, tmp_path):
+    """Batches of exactly a graph's size, so that matrix products are of the same shapes."""
+    folder = shutil.copytree(tiny_checkpoint, tmp_path / "model")
+    config = LlamaConfig.from_pretrained(folder)
+    config.head_dim = 64  # which kernels serve
+    LlamaForCausalLM(config).save_pretrained(folder)
+    device, dtype = torch.device("cuda", 0), torch.bfloat16
+    model = load_model(
+        resolve_source(str(folder)), device=device, dtype=dtype, precision="none"
+    ).model
+    shape = AttentionShape(
+        device=device,
+        dtype=dtype,
+        kv_dtype=dtype,
+        num_heads=6,
+        num_kv_heads=2,
+        head_dim=64,
+        max_batch_size=MAX_BATCH,
+    )
+    tokens = []
+    for is_recorded in (False, True):
+        executor, pool = make_executor(model)
+        assert executor.load_kernels(shape) is None
+        if is_recorded:
+            executor.record_decode(CudaRecorder(device))
+        members = [make(name, 3 + 5 * n) for n, name in enumerate("abcd")]
+        steps = (members, members, members[:2], members[1:2], members, members[2:])
+        tokens.append([run(executor, pool, step) for step in steps])
+        executor.close()
+    assert tokens[0] == tokens[1]
 
 
 def test_only_decode_steps_of_the_default_backend_are_replayed(graphed):

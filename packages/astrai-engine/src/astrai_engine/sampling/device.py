@@ -11,14 +11,8 @@ from math import inf, nan
 from torch import Tensor
 
 from astrai_engine.sequence import Sequence
-from astrai_kernels.ops import (
-    IS_EMPTY,
-    IS_NAN,
-    SampleRow,
-    pack_rows,
-    sample_rows,
-    sampling_unavailable_reason,
-)
+from astrai_kernels.ops import SampleRow, pack_rows, sample_rows, sampling_unavailable_reason
+from astrai_kernels.ops.sample import IS_EMPTY, IS_NAN
 
 logger = logging.getLogger(__name__)
 

@@ -149,9 +149,11 @@ class CudaBackend(AttentionBackend):
     def _zeroed(self, shape: tuple[int, int], device: torch.device) -> Tensor:
         """Counters of at least a size. Smaller ones are kept too: graphs may hold their address."""
         size = shape[0] * shape[1]
-        if not self._counters or len(self._counters[-1]) < size:
-            self._counters.append(torch.zeros(size, dtype=torch.int32, device=device))
-        return self._counters[-1]
+        last = self._counters[-1] if self._counters else None
+        if last is None or last.device != device or len(last) < size:
+            last = torch.zeros(size, dtype=torch.int32, device=device)
+            self._counters.append(last)
+        return last
 
     def _load(self, shape: AttentionShape) -> None:
         device, kind = shape.device, (shape.dtype, shape.head_dim)

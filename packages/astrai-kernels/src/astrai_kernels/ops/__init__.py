@@ -21,8 +21,6 @@ from astrai_kernels.ops.paged_attention import attn_paged_decode, attn_paged_pre
 from astrai_kernels.ops.phases import LayerPhases
 from astrai_kernels.ops.rotary_emb import rotary_emb, rotary_emb_store
 from astrai_kernels.ops.sample import (
-    IS_EMPTY,
-    IS_NAN,
     SampleRow,
     pack_rows,
     sample_rows,
@@ -31,8 +29,6 @@ from astrai_kernels.ops.sample import (
 from astrai_kernels.ops.weight import LinearWeight, Weight
 
 __all__ = [
-    "IS_EMPTY",
-    "IS_NAN",
     "Activation",
     "LayerPhases",
     "LinearWeight",
