@@ -67,10 +67,8 @@ def save(config, folder):
     return model.eval()
 
 
-def load(folder):
-    return load_with_transformers(
-        folder, device=torch.device("cpu"), dtype=torch.float32, reason=NOT_OURS
-    )
+def load(folder, dtype=torch.float32):
+    return load_with_transformers(folder, device=torch.device("cpu"), dtype=dtype, reason=NOT_OURS)
 
 
 @torch.inference_mode()
@@ -96,6 +94,15 @@ def test_equals_transformers(name, tmp_path, paged):
     rows = torch.tensor([5, 0])
     chosen = paged(model).step({"a": ids}, logit_rows=rows)
     torch.testing.assert_close(chosen, expected[rows], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_passes_its_trial(dtype, tmp_path, paged):
+    reference = save(SERVED["two blocks side by side"], tmp_path)
+    model, ids = load(tmp_path, dtype), [5, 6, 7, 8]
+    logits, exact = paged(model).step({"a": ids}), reference_logits(reference, ids)
+    assert (model.dtype, logits.dtype) == (dtype, torch.float32)
+    assert (logits - exact).abs().max() <= 0.1 * exact.abs().max()
 
 
 REFUSED = {

@@ -43,6 +43,7 @@ class NativeStack:
         self.attended_size = first.output.in_features
         self._inner_size = first.down.in_features
         self._adds_normed = any(layer.output_norm is not None for layer in layers)
+        self._normed_dims = {len(n) for layer in layers for n in _norms(layer, _HEAD_NORMS)}
         self._phases = tuple(layers)  # what the structures below point into
         self._layers = (LayerStruct * len(layers))(*map(_describe, layers))
         self._library: CpuLibrary = load_library()
@@ -58,11 +59,10 @@ class NativeStack:
 
     def fits(self, kv_heads: int, head_dim: int, rotations: Sequence[Rotary]) -> bool:
         """Whether the layers can run over a cache of such heads, by rotations that are alike."""
-        norms = [layer.query_norm for layer in self._phases if layer.query_norm is not None]
         return (
             self.qkv_size == self.attended_size + 2 * kv_heads * head_dim
             and len({(rotary.dim, rotary.interleaved) for rotary in rotations}) <= 1
-            and all(norm.shape == (head_dim,) for norm in norms)
+            and self._normed_dims <= {head_dim}
         )
 
     def run(
