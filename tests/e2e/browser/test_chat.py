@@ -149,7 +149,7 @@ def test_parameters_are_sent_and_kept(chat):
         assert (request.seed, tuple(request.stop)) == (12, ("END", "FIN"))
     page.click("#toggle-parameters")
     page.click("text=Reset")
-    assert page.input_value("#parameter-temperature") == "1"
+    assert page.input_value("#parameter-temperature") == ""
     assert page.input_value("#parameter-system") == ""
 
 

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 
 const KEY = "astrai.parameters";
 
-/** Everything that is not at its default is sent. */
+/** `usual` is where the slider stands as long as the server's default is used. */
 const NUMBERS = [
   { name: "temperature", label: "Temperature", min: 0, max: 2, step: 0.05, usual: 1, note: "0 always takes the likeliest token" },
   { name: "top_p", label: "Top p", min: 0, max: 1, step: 0.01, usual: 1, note: "likeliest tokens that add up to this" },
@@ -69,17 +69,19 @@ export class Parameters {
     return h("div", { class: "field" }, h("label", { for: input.id }, label), note && h("span", { class: "note" }, note), input);
   }
 
+  /** Empty is the server's own default; a number is sent, whatever it is. */
   #number({ name, label, note, usual, ...bounds }) {
     const set = (value) => {
-      const number = Math.min(Math.max(Number(value), bounds.min), bounds.max);
-      slider.value = exact.value = number;
-      this.#set(name, number === usual ? undefined : number);
+      const number = value === "" ? undefined : Math.min(Math.max(Number(value), bounds.min), bounds.max);
+      slider.value = number ?? usual;
+      exact.value = number ?? "";
+      this.#set(name, number);
     };
-    const value = this.#values[name] ?? usual;
+    const value = this.#values[name];
     const id = `parameter-${name}`;
-    const exact = h("input", { type: "number", id, ...bounds, value, onchange: () => set(exact.value) });
-    const slider = h("input", { type: "range", "aria-label": label, tabIndex: -1, ...bounds, value, oninput: () => set(slider.value) });
-    this.#rows.push(() => (slider.value = exact.value = usual));
+    const exact = h("input", { type: "number", id, ...bounds, value: value ?? "", placeholder: "default", onchange: () => set(exact.value) });
+    const slider = h("input", { type: "range", "aria-label": label, tabIndex: -1, ...bounds, value: value ?? usual, oninput: () => set(slider.value) });
+    this.#rows.push(() => set(""));
     return h("div", { class: "field number" }, h("label", { for: id }, label), note && h("span", { class: "note" }, note), exact, slider);
   }
 
