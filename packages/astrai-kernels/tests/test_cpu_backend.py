@@ -117,25 +117,6 @@ def test_a_prompt_does_not_depend_on_how_it_is_cut(kernels, num_threads, window)
 
 
 @pytest.mark.usefixtures("kernels")
-def test_slots_beyond_32_bits():
-    step = make_step([300, 9, 3], [1, 1, 2], heads=(4, 2), dtype=torch.float16, shuffled=True)
-    expected, cache = reference_attend(step).out, step.cache
-    num_slots = cache.k_buffer.shape[1]
-    first_slot = 2**31 // (4 * 64)
-    pool = torch.empty(1, first_slot + num_slots, 4, 64, dtype=torch.float16)
-    pool[0, first_slot:, :2], pool[0, first_slot:, 2:] = cache.k_buffer[0], cache.v_buffer[0]
-    far_cache = replace(
-        cache,
-        k_buffer=pool[:, :, :2],
-        v_buffer=pool[:, :, 2:],
-        req_to_token=cache.req_to_token + first_slot,
-        out_cache_loc=cache.out_cache_loc + first_slot,
-    )
-    out = replace(step, cache=far_cache).attend(CpuBackend(strict=True))
-    torch.testing.assert_close(out.double(), expected, rtol=4e-3, atol=4e-3)
-
-
-@pytest.mark.usefixtures("kernels")
 def test_slots_and_layers_outside_the_cache_are_refused():
     step, backend = make_step([12, 9], [1, 4]), CpuBackend(strict=True)
     table = step.cache.req_to_token.clone()

@@ -87,25 +87,6 @@ def test_rows_pass_nothing_on_to_each_other():
     assert torch.equal(spoiled[keep], clean[keep])
 
 
-def test_offsets_beyond_32_bits():
-    """Slots past 2^31 elements of a pool, whose untouched memory is never committed."""
-    step = make_step([300, 9, 3], [1, 1, 2], heads=(4, 2), dtype=torch.float16, shuffled=True)
-    expected, cache = reference_attend(step).out, step.cache
-    num_slots = cache.k_buffer.shape[1]
-    first_slot = 2**31 // (4 * 64)
-    pool = torch.empty(1, first_slot + num_slots, 4, 64, dtype=torch.float16)
-    pool[0, first_slot:, :2], pool[0, first_slot:, 2:] = cache.k_buffer[0], cache.v_buffer[0]
-    far_cache = replace(
-        cache,
-        k_buffer=pool[:, :, :2],
-        v_buffer=pool[:, :, 2:],
-        req_to_token=cache.req_to_token + first_slot,
-        out_cache_loc=cache.out_cache_loc + first_slot,
-    )
-    out = replace(step, cache=far_cache).attend(TorchNativeBackend())
-    torch.testing.assert_close(out.double(), expected, rtol=4e-3, atol=4e-3)
-
-
 @pytest.fixture
 def planned(monkeypatch):
     """Counts the plans made."""

@@ -10,6 +10,7 @@ import torch
 from astrai_kernels.backends.base import AttentionBackend
 from astrai_kernels.errors import ShapeError
 from astrai_kernels.testing.check import TOLERANCE, check_attend
+from astrai_kernels.testing.reference import reference_attend
 from astrai_kernels.testing.steps import Step, make_rotary, make_step
 
 
@@ -136,6 +137,43 @@ class AttentionBackendContract:
         loc[1] = -1
         cache = replace(step.cache, out_cache_loc=loc)
         check_attend(self.create_backend(), replace(step, cache=cache))
+
+    def test_pads_decode_batches(self) -> None:
+        """A row that pads a batch, as in a CUDA graph, reads and writes nothing."""
+        step = self.make([12, 9, 30, 0], [1] * 4)
+        loc = step.cache.out_cache_loc.clone()
+        loc[3] = -1
+        cache = replace(step.cache, out_cache_loc=loc.view(4, 1), qo_indptr=None)
+        check_attend(self.create_backend(), replace(step, cache=cache))
+
+    def test_remembers_nothing_of_earlier_steps(self) -> None:
+        """Long rows then short ones, many then few, by one backend."""
+        backend = self.create_backend()
+        for seq_lens, q_lens in (
+            ([300, 520, 7], [1, 1, 1]),
+            ([5], [1]),
+            ([90, 300, 2, 9], [70, 1, 2, 1]),
+            ([6, 3], [1, 1]),
+        ):
+            check_attend(backend, self.make(seq_lens, q_lens, shuffled=True))
+
+    def test_reaches_slots_beyond_32_bits(self) -> None:
+        """Past 2^31 elements of a pool, whose untouched memory a CPU never commits."""
+        step = self.make([300, 9, 3], [1, 1, 2], heads=(4, 2), dtype=torch.float16, shuffled=True)
+        expected, cache = reference_attend(step).out, step.cache
+        first_slot = 2**31 // (4 * 64)
+        num_slots = first_slot + cache.k_buffer.shape[1]
+        pool = torch.empty(1, num_slots, 4, 64, dtype=torch.float16, device=self.device)
+        pool[0, first_slot:, :2], pool[0, first_slot:, 2:] = cache.k_buffer[0], cache.v_buffer[0]
+        far_cache = replace(
+            cache,
+            k_buffer=pool[:, :, :2],
+            v_buffer=pool[:, :, 2:],
+            req_to_token=cache.req_to_token + first_slot,
+            out_cache_loc=cache.out_cache_loc + first_slot,
+        )
+        out = replace(step, cache=far_cache).attend(self.create_backend())
+        torch.testing.assert_close(out.double(), expected, rtol=4e-3, atol=4e-3)
 
     def test_serves_views_of_a_fused_projection(self) -> None:
         """q, k and v may be strided views."""
