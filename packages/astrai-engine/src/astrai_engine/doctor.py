@@ -7,7 +7,7 @@ import torch
 
 from astrai_engine.config import EngineConfig
 from astrai_engine.errors import ConfigurationError
-from astrai_engine.loading import ModelSource, gguf, resolve_source, safetensors
+from astrai_engine.loading import ModelSource, gguf_config, resolve_source, safetensors
 from astrai_engine.loading.gguf_file import GGUFFile
 from astrai_engine.loading.quantization import Precision
 from astrai_engine.models import ModelConfig, allocate
@@ -115,7 +115,7 @@ class _Form:
 def _plan(config: EngineConfig, source: ModelSource, form: _Form) -> MemoryPlan:
     path = Path(source.location)
     if source.kind == "gguf":
-        model = gguf.read_config(GGUFFile(path))
+        model = gguf_config.read_config(GGUFFile(path))
     else:
         model = safetensors.read_config(path)
         form = replace(form, precision="none" if form.precision == "file" else form.precision)
