@@ -23,6 +23,7 @@ from transformers import (
 )
 
 from astrai_engine.loading import safetensors
+from astrai_engine.loading.checkpoint import Checkpoint, reader
 from astrai_engine.models import LlamaModel, allocate
 from astrai_kernels import CpuBackend, native_unavailable_reason
 from astrai_kernels.cpu.weights import pack_dense
@@ -186,13 +187,13 @@ def save_reference(config, folder, kind=None):
 def load(folder, dtype=torch.float32, packer=None):
     config = safetensors.read_config(folder)
     weights = allocate(config, device=CPU, dtype=dtype, packer=packer)
-    safetensors.fill_weights(folder, config, weights)
+    safetensors.fill_weights(folder, Checkpoint(folder), config, weights)
     return LlamaModel(config, weights)
 
 
 def dense_packer(folder):
     """Packs every projection with its exact values, so that the native kernels run it."""
-    read = safetensors.tensors(folder)
+    read = reader(Checkpoint(folder))
 
     def pack(projection):
         biases = [read(f"{name}.bias") for name in projection.names if projection.has_bias]

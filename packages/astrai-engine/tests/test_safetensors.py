@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from astrai_engine.errors import ModelLoadError
 from astrai_engine.loading import safetensors
+from astrai_engine.loading.checkpoint import Checkpoint
 from astrai_engine.models import LlamaModel, allocate
 
 CPU = torch.device("cpu")
@@ -37,7 +38,7 @@ def reference(folder, *, tied=False, **save_options):
 def load(folder, dtype=torch.float32):
     config = safetensors.read_config(folder)
     weights = allocate(config, device=CPU, dtype=dtype)
-    safetensors.fill_weights(folder, config, weights)
+    safetensors.fill_weights(folder, Checkpoint(folder), config, weights)
     return LlamaModel(config, weights)
 
 

@@ -11,6 +11,9 @@ import torch
 from astrai_engine.chat_template import ChatTemplate
 from astrai_engine.errors import UnsupportedArchitectureError
 from astrai_engine.loading import folder_tokenizer, gguf, gguf_tokenizer, safetensors
+from astrai_engine.loading.checkpoint import Checkpoint, reader
+from astrai_engine.loading.dense_view import dense_view
+from astrai_engine.loading.folder_tokenizer import read_json
 from astrai_engine.loading.generation_config import (
     gguf_generation_config,
     read_generation_config,
@@ -199,11 +202,12 @@ def _folder_model(folder: Path, form: WeightFormat) -> tuple[DecoderModel, Preci
             load_with_transformers(folder, device=form.device, dtype=form.dtype, reason=reason),
             "none",
         )
+    tensors = dense_view(Checkpoint(folder), read_json(folder / "config.json"))
     packer: Packer | None = None
     if is_rounded:
-        packer = RoundingPacker(safetensors.tensors(folder), form.precision, form.activation_bits)
+        packer = RoundingPacker(reader(tensors), form.precision, form.activation_bits)
     weights = allocate(config, device=form.device, dtype=form.dtype, packer=packer)
-    safetensors.fill_weights(folder, config, weights)
+    safetensors.fill_weights(folder, tensors, config, weights)
     return LlamaModel(config, weights), form.precision if weights.packed else "none"
 
 
