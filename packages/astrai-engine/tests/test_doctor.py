@@ -4,6 +4,7 @@ from astrai_engine.config import EngineConfig
 from astrai_engine.doctor import examine
 from astrai_engine.engine import InferenceEngine
 from astrai_engine.errors import ConfigurationError
+from astrai_engine.loading.model_store import StoredModel
 
 
 def test_the_plan_is_what_an_engine_becomes(tiny_checkpoint):
@@ -35,7 +36,16 @@ def test_weights_take_what_their_tensors_take(tiny_checkpoint, dtype):
     assert examine(config).plan.weights == pytest.approx(expected, rel=0.1)
 
 
-def test_a_model_on_the_hub_is_not_fetched():
+def test_a_model_in_the_cache_has_a_plan(tiny_checkpoint, monkeypatch):
+    stored = StoredModel("some/model", tiny_checkpoint, 1, "abc", 0.0)
+    monkeypatch.setattr("astrai_engine.doctor.list_models", lambda: [stored])
+    assert examine(EngineConfig(model="some/model", device="cpu")).plan is not None
+    other = EngineConfig(model="some/model", revision="other", device="cpu")
+    assert examine(other).plan is None
+
+
+def test_a_model_on_the_hub_is_not_fetched(monkeypatch):
+    monkeypatch.setattr("astrai_engine.doctor.list_models", list)
     found = examine(EngineConfig(model="some/model", device="cpu"))
     assert found.source.kind == "hub"
     assert found.plan is None

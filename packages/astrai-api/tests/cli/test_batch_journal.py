@@ -48,6 +48,20 @@ def test_another_target_is_refused(tmp_path):
         BatchJournal(path, "two")
 
 
+@pytest.mark.parametrize("content", [b"precious\n", b"[]\n", b'{"x": 1}\n'])
+def test_something_else_is_left_alone(tmp_path, content):
+    path = tmp_path / "partial"
+    path.write_bytes(content)
+    with pytest.raises(CommandError, match="holds something else"):
+        BatchJournal(path, "t")
+    assert path.read_bytes() == content
+
+
+def test_a_place_where_nothing_can_be_written(tmp_path):
+    with pytest.raises(CommandError, match="can't be written"):
+        BatchJournal(tmp_path, "t")
+
+
 @settings(max_examples=40)
 @given(cut=st.integers(min_value=0, max_value=400), texts=st.lists(st.text(max_size=9), max_size=5))
 def test_whatever_a_crash_cuts_off_the_rest_is_kept(tmp_path_factory, cut, texts):

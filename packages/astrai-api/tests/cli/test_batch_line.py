@@ -43,6 +43,8 @@ def test_keys_tell_apart_places_and_contents(tmp_path):
         ({**GOOD, "method": "GET"}, "method has to be POST"),
         ({**GOOD, "url": "chat"}, "url has to be a path"),
         ({**GOOD, "url": None}, "url has to be a path"),
+        ({**GOOD, "url": "/v1/\u0000"}, "url has to be a path"),
+        ('{"a":' + "[" * 10**5, "not JSON"),
         ({**GOOD, "body": "x"}, "body is missing"),
         ({**GOOD, "body": {"stream": True}}, "leave stream out"),
     ],

@@ -1,3 +1,4 @@
+import runpy
 import subprocess
 import sys
 
@@ -56,6 +57,14 @@ def test_the_entry_point_runs_the_command(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["astrai", "--version"])
     with pytest.raises(SystemExit) as caught:
         main()
+    assert caught.value.code == 0
+    assert "astrai-api" in capsys.readouterr().out
+
+
+def test_the_package_runs_the_command_too(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["astrai_api", "--version"])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_module("astrai_api", run_name="__main__")
     assert caught.value.code == 0
     assert "astrai-api" in capsys.readouterr().out
 

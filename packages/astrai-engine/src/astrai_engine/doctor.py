@@ -9,6 +9,7 @@ from astrai_engine.config import EngineConfig
 from astrai_engine.errors import ConfigurationError
 from astrai_engine.loading import ModelSource, gguf_config, resolve_source, safetensors
 from astrai_engine.loading.gguf_file import GGUFFile
+from astrai_engine.loading.model_store import list_models
 from astrai_engine.loading.quantization import Precision
 from astrai_engine.models import ModelConfig, allocate
 from astrai_engine.placement import choose_device, choose_dtype, choose_kv_dtype, choose_precision
@@ -70,7 +71,7 @@ class Examination:
 def examine(config: EngineConfig) -> Examination:
     """Find out what an engine would be.
 
-    A model from the hub is not fetched, so there is no plan for it.
+    A model from the hub is not fetched: without it in the cache, there is no plan.
 
     Args:
         config: as for the engine.
@@ -87,9 +88,9 @@ def examine(config: EngineConfig) -> Examination:
     problems: list[str] = []
     try:
         source = resolve_source(config.model, revision=config.revision)
-        if source.kind != "hub":
-            form = _Form(device, dtype, precision, free_bytes)
-            plan = _plan(config, source, form)
+        path = _files(source)
+        if path is not None:
+            plan = _plan(config, path, _Form(device, dtype, precision, free_bytes))
     except ConfigurationError as error:
         problems.append(str(error))
     return Examination(
@@ -112,9 +113,18 @@ class _Form:
     free_bytes: int
 
 
-def _plan(config: EngineConfig, source: ModelSource, form: _Form) -> MemoryPlan:
-    path = Path(source.location)
-    if source.kind == "gguf":
+def _files(source: ModelSource) -> Path | None:
+    """The file or folder of a model, if it is on this machine."""
+    if source.kind != "hub":
+        return Path(source.location)
+    for stored in list_models():
+        if stored.name == source.location and source.revision in (None, stored.revision):
+            return stored.path
+    return None
+
+
+def _plan(config: EngineConfig, path: Path, form: _Form) -> MemoryPlan:
+    if path.is_file():
         model = gguf_config.read_config(GGUFFile(path))
     else:
         model = safetensors.read_config(path)

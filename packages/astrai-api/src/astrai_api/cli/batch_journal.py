@@ -21,15 +21,25 @@ class BatchJournal:
         target: what answers this batch.
 
     Raises:
-        CommandError: the journal was begun with another target.
+        CommandError: the journal was begun with another target, is something else, or can't be
+            written.
     """
 
     def __init__(self, path: Path, target: str) -> None:
         self._path = path
         self._places: dict[str, tuple[int, int]] = {}
-        self._file = path.open("a+b")
-        if self._read(target) is None:
-            self._write({"target": target})
+        try:
+            self._file = path.open("a+b")
+        except OSError as error:
+            raise usage_error(f"{path} can't be written: {error.strerror}.") from error
+        try:
+            if self._read(target) is None:
+                self._write({"target": target})
+        except (ValueError, KeyError, TypeError) as error:
+            self._file.close()
+            raise usage_error(
+                f"{path} holds something else than the results of a batch; move it away."
+            ) from error
 
     def __enter__(self) -> Self:
         return self

@@ -2,10 +2,13 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+_PATH = re.compile(r"/v1/[\w./-]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ def read_lines(path: Path) -> Iterator[BatchLine]:
 def _parse(key: str, raw: bytes) -> BatchLine:
     try:
         fields = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return BatchLine(key, None, problem=f"not JSON ({error})")
     if not isinstance(fields, dict):
         return BatchLine(key, None, problem="not a JSON object")
@@ -90,7 +93,7 @@ def _parse(key: str, raw: bytes) -> BatchLine:
     problem = None
     if fields.get("method", "POST") != "POST":
         problem = "method has to be POST"
-    elif not isinstance(path, str) or not path.startswith("/v1/"):
+    elif not isinstance(path, str) or not _PATH.fullmatch(path):
         problem = "url has to be a path such as /v1/chat/completions"
     elif not isinstance(body, dict):
         problem = "body is missing or no JSON object"

@@ -51,6 +51,9 @@ class ChatSession:
         except KeyboardInterrupt:
             sys.stdout.write(_PLAIN if sys.stdout.isatty() else "")
             self.remarks.say("\nStopped; what there is of the answer is kept.")
+        if not answer.text:
+            self.conversation.undo()
+            return
         self.conversation.answer(answer.text)
         if self.remarks.is_terminal and answer.seconds:
             self.remarks.say(answer.speed)

@@ -6,6 +6,8 @@ from typing import Any
 
 import httpx
 
+from astrai_api.cli.exits import CommandError
+
 _DONE = b"[DONE]"
 
 
@@ -14,6 +16,9 @@ async def json_events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]
 
     Args:
         response: opened for streaming.
+
+    Raises:
+        CommandError: an event holds something else.
     """
     pending = b""
     async for piece in response.aiter_bytes():
@@ -24,6 +29,14 @@ async def json_events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]
             data = line[5:].strip()
             if data == _DONE:
                 return
-            event = json.loads(data)
-            if isinstance(event, dict):
-                yield event
+            yield _event(data)
+
+
+def _event(data: bytes) -> dict[str, Any]:
+    try:
+        event = json.loads(data)
+    except ValueError:
+        event = None
+    if not isinstance(event, dict):
+        raise CommandError(f"An event of the stream is no JSON object: {data[:60]!r}")
+    return event
