@@ -9,7 +9,7 @@ export function setUpKeyDialog(connection) {
   const input = byId("key");
 
   function ask() {
-    byId("key-reason").textContent = connection.text;
+    byId("key-reason").textContent = key.get() ? connection.text : "This server asks for a key.";
     if (!dialog.open) dialog.showModal();
     input.select();
   }

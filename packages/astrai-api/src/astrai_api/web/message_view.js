@@ -95,7 +95,7 @@ export class MessageView {
 function summary({ tokens, seconds, first, cached, reason, isCounted }) {
   const parts = [
     `${isCounted ? "" : "about "}${plural(tokens, "token")}`,
-    tokens > 1 && seconds > 0 && `${rate((tokens - 1) / seconds)} a second`,
+    tokens > 1 && seconds > 0.01 && `${rate((tokens - 1) / seconds)} a second`,
     `first after ${duration(first)}`,
     cached > 0 && `${plural(cached, "prompt token")} reused`,
     reason === "length" && "cut at the longest answer",
