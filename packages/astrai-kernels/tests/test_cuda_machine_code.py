@@ -53,12 +53,12 @@ def _needs_nvrtc():
 
 
 def blocks_wanted(name):
-    """How many blocks a processor has to hold, to keep the memory or the tensor cores busy."""
+    """What each kernel demands as ``blocks_at_once``, to keep memory or tensor cores busy."""
     kernel, *rest = name.split("_")
     if kernel == "decode":  # each warp on CUDA cores has less memory under way
         head_dim, group = map(int, rest[1:])
         return 3 if group <= (2 if head_dim == 96 else 3) else 2
-    return {"rotary": 10, "prefill": 2, "sample": 1}[kernel]
+    return {"rotary": 8, "prefill": 2, "sample": 1}[kernel]
 
 
 def compile_kernel(launch, arch):

@@ -23,9 +23,9 @@ void AnnotateIgnoreWritesEnd(const char*, int);
 namespace emulator {
 
 #if defined(__SANITIZE_ADDRESS__)
-constexpr std::size_t stack_bytes = 1 << 20;
+constexpr std::size_t stack_bytes = 1 << 20;  // frames have red zones
 #else
-constexpr std::size_t stack_bytes = 1 << 18;
+constexpr std::size_t stack_bytes = 1 << 16;
 #endif
 
 // What happens in its scope is the emulator's own business, no access of the program under test.

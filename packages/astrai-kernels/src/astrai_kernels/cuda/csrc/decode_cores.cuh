@@ -10,7 +10,7 @@ namespace astrai {
 template <class T, int head_dim, int group>
 struct DecodeCores {
   using Params = DecodeParams;
-  static constexpr int num_warps = 4, threads = 32 * num_warps;
+  static constexpr int num_warps = 4, threads = 32 * num_warps, blocks_at_once = 3;
   static constexpr int lanes = head_dim == 96 ? 4 : head_dim > 128 ? 16 : 8;
   static constexpr int vectors = head_dim / (8 * lanes);  // of 8 elements, in a thread
   static constexpr int unroll = vectors == 1 ? 4 : vectors == 2 ? 2 : 1;  // 8 or 6 loads in flight

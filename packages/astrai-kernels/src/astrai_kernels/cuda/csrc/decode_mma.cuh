@@ -11,6 +11,7 @@ template <class T, int head_dim, int group>
 struct DecodeMma {
   using Params = DecodeParams;
   static constexpr int num_warps = head_dim > 128 ? 2 : 4, threads = 32 * num_warps;
+  static constexpr int blocks_at_once = 2;
   static constexpr int rows = 16, head_tiles = (group + rows - 1) / rows;
   static constexpr int num_keys = 16, num_stages = 3;
   static constexpr int depth = head_dim / 16;    // products in a score

@@ -6,7 +6,8 @@
 //   ASTRAI_GROUP      query heads per K/V head, 1 and up                 (decode, prefill only)
 //
 // The entry point is always `astrai_entry`; it takes its parameters by value (params.cuh). Threads
-// and dynamic shared memory are `threads` and `shared_bytes` of the kernel's class.
+// and dynamic shared memory are `threads` and `shared_bytes` of the kernel's class; registers let
+// `blocks_at_once` run on a processor.
 #define ASTRAI_ROTARY 1
 #define ASTRAI_DECODE 2
 #define ASTRAI_PREFILL 3
@@ -28,7 +29,7 @@ using Kernel = astrai::Sample;
 #error "ASTRAI_KERNEL must name a kernel"
 #endif
 
-extern "C" __global__ void __launch_bounds__(Kernel::threads)
+extern "C" __global__ void __launch_bounds__(Kernel::threads, Kernel::blocks_at_once)
     astrai_entry(const __grid_constant__ Kernel::Params params) {
   extern __shared__ __align__(128) astrai::u8 shared[];
   Kernel::run(params, shared);

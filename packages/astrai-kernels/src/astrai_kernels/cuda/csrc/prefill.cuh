@@ -51,7 +51,7 @@ struct QueryTile {
 template <class T, int head_dim, int group>
 struct Prefill {
   using Params = PrefillParams;
-  static constexpr int num_warps = 4, threads = 32 * num_warps;
+  static constexpr int num_warps = 4, threads = 32 * num_warps, blocks_at_once = 2;
   static constexpr int blocks = head_dim > 128 ? 1 : 2;  // of 16 rows, in a warp
   static constexpr int tile_rows = num_warps * blocks * 16;
   static constexpr int num_keys = head_dim > 64 ? 32 : 64;  // more would not fit in registers

@@ -11,7 +11,7 @@ namespace astrai {
 template <class T, int head_dim>
 struct Rotary {
   using Params = RotaryParams;
-  static constexpr int threads = 128;
+  static constexpr int threads = 128, blocks_at_once = 8;
   static constexpr int shared_bytes = 0;
   static constexpr int width = Numbers<T>::per_vector;
   static constexpr int steps = head_dim / (2 * width);  // pairs of vectors in a head

@@ -12,7 +12,7 @@ namespace astrai {
 
 struct Sample {
   using Params = SampleParams;
-  static constexpr int num_warps = 16, threads = 32 * num_warps;
+  static constexpr int num_warps = 16, threads = 32 * num_warps, blocks_at_once = 1;
   static constexpr int coarse_bins = 2048, fine_bins = 512;
   static constexpr int coarse_shift = 27, fine_step = 9;  // 2048 bins cover distances up to 64
   static constexpr double min_temperature = 1e-5;
