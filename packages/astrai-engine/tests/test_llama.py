@@ -165,7 +165,12 @@ CASES = {
     ),
     "qwen3_moe": Case(Qwen3MoeConfig(**TINY, **EXPERTS, norm_topk_prob=True), is_native=False),
     "qwen3_moe, some layers dense": Case(
-        Qwen3MoeConfig(**TINY, **EXPERTS, mlp_only_layers=[0], decoder_sparse_step=2),
+        Qwen3MoeConfig(
+            **TINY | {"num_hidden_layers": 4},
+            **EXPERTS,
+            mlp_only_layers=[3],
+            decoder_sparse_step=2,
+        ),
         is_native=False,
     ),
 }

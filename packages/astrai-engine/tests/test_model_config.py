@@ -75,6 +75,8 @@ def test_windows(changes, windows):
 def test_layers_without_rotation():
     config = read(architectures=["SmolLM3ForCausalLM"], no_rope_layers=[1, 0, 1])
     assert [layer.rotary for layer in config.layers] == [True, False, True]
+    unsaid = read(architectures=["SmolLM3ForCausalLM"], num_hidden_layers=5)
+    assert [layer.rotary for layer in unsaid.layers] == [True, True, True, False, True]
 
 
 def test_an_unknown_architecture_is_refused_by_name():

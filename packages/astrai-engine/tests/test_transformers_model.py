@@ -13,12 +13,13 @@ from transformers import (
     GptOssConfig,
     LlamaConfig,
     MambaConfig,
+    Qwen3Config,
     Starcoder2Config,
 )
+from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
 from astrai_engine.errors import ModelLoadError, UnsupportedArchitectureError
-from astrai_engine.models import transformers_model
-from astrai_engine.models.transformers_model import load_with_transformers
+from astrai_engine.models import load_with_transformers, transformers_loading
 
 TINY = {
     "vocab_size": 96,
@@ -142,9 +143,25 @@ def test_what_would_be_wrong_is_refused(name, tmp_path):
     assert str(caught.value).startswith("Architecture XForCausalLM is not supported. transformers")
 
 
+def test_a_window_that_attention_is_not_told_of_is_refused(tmp_path, monkeypatch):
+    """The trial is too short to show it."""
+    make = Qwen3Attention.__init__
+
+    def make_silent(self, *args, **options):
+        make(self, *args, **options)
+        self.sliding_window = None
+
+    windows = {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1}
+    save(Qwen3Config(**TINY, **windows, num_key_value_heads=2), tmp_path)
+    assert load(tmp_path).config.num_layers == 3
+    monkeypatch.setattr(Qwen3Attention, "__init__", make_silent)
+    with pytest.raises(UnsupportedArchitectureError, match="layer 1 does not tell"):
+        load(tmp_path)
+
+
 def test_without_the_extra_the_error_says_so(tmp_path):
     with (
-        mock.patch.object(transformers_model, "find_spec", return_value=None),
+        mock.patch.object(transformers_loading, "find_spec", return_value=None),
         pytest.raises(UnsupportedArchitectureError, match=r"install astrai-engine\[transformers\]"),
     ):
         load(tmp_path)

@@ -4,7 +4,8 @@ from astrai_engine.models.allocation import allocate
 from astrai_engine.models.config import ExpertsConfig, LayerConfig, ModelConfig
 from astrai_engine.models.llama import LlamaModel
 from astrai_engine.models.rope import RopeConfig
-from astrai_engine.models.transformers_model import TransformersModel, load_with_transformers
+from astrai_engine.models.transformers_loading import load_with_transformers
+from astrai_engine.models.transformers_model import TransformersModel
 from astrai_engine.models.weights import ModelWeights
 
 DecoderModel = LlamaModel | TransformersModel
