@@ -2,6 +2,7 @@
 
 import re
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,16 @@ class GGUFFile:
 
     Args:
         path: the file, or any of the parts.
+        on_read: told the bytes of each tensor that has been read.
 
     Raises:
         ModelLoadError: the file is not a readable GGUF file, or another part is missing.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, on_read: Callable[[int], None] | None = None) -> None:
         parts = _parts(path)
         self.path = path
+        self._on_read = on_read
         self._reader = parts[0]
         self.tensors: dict[str, ReaderTensor] = {t.name: t for p in parts for t in p.tensors}
 
@@ -63,7 +66,9 @@ class GGUFFile:
 
     def rows(self, name: str) -> np.ndarray[Any, Any]:
         """A tensor as the file stores it: uint8 ``[rows, bytes]``, in the file's own memory."""
-        return self.tensors[name].data.reshape(-1).view(np.uint8).reshape(self.shape(name)[0], -1)
+        data = self.tensors[name].data.reshape(-1).view(np.uint8)
+        self._report(data.nbytes)
+        return data.reshape(self.shape(name)[0], -1)
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
         """Dequantise a tensor into a new array of its shape; see `read_into`."""
@@ -95,6 +100,16 @@ class GGUFFile:
                     "cannot be dequantised; use a file quantised another way."
                 ) from error
             out[block * values_per_block : (block + step) * values_per_block] = values[0]
+        self._report(data.nbytes)
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all tensors, as they are stored."""
+        return sum(int(tensor.n_bytes) for tensor in self.tensors.values())
+
+    def _report(self, num_bytes: int) -> None:
+        if self._on_read is not None:
+            self._on_read(num_bytes)
 
 
 def _parts(path: Path) -> list["FastReader"]:

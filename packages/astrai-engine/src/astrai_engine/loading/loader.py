@@ -24,6 +24,7 @@ from astrai_engine.loading.gguf_file import GGUFFile
 from astrai_engine.loading.hub import download
 from astrai_engine.loading.hub_files import HubName
 from astrai_engine.loading.quantization import BlockPacker, Precision, RoundingPacker
+from astrai_engine.loading.reading_bar import ReadingBar
 from astrai_engine.loading.source import ModelSource
 from astrai_engine.loading.templates import (
     compile_templates,
@@ -131,7 +132,8 @@ def load_model(
     path = Path(source.location)
     if source.kind == "hub":
         path = download(HubName.parse(source.location), revision=source.revision)
-    opened = _open_folder(path, form) if path.is_dir() else _open_gguf(path, form)
+    with ReadingBar() as bar:
+        opened = (_open_folder if path.is_dir() else _open_gguf)(path, form, bar)
     templates = opened.templates if given is None else given
     return LoadedModel(
         model=opened.model,
@@ -156,8 +158,9 @@ class _Opened:
     generation_config: Mapping[str, Any]
 
 
-def _open_gguf(path: Path, form: WeightFormat) -> _Opened:
-    file = GGUFFile(path)
+def _open_gguf(path: Path, form: WeightFormat, bar: ReadingBar) -> _Opened:
+    file = GGUFFile(path, bar.add)
+    bar.expect(file.num_bytes)
     config = read_config(file)
     tensors = gguf.GGUFTensors(file, config)
     tokenizer = gguf_tokenizer.read_tokenizer(file)
@@ -177,8 +180,8 @@ def _open_gguf(path: Path, form: WeightFormat) -> _Opened:
     )
 
 
-def _open_folder(folder: Path, form: WeightFormat) -> _Opened:
-    model, precision = _folder_model(folder, form)
+def _open_folder(folder: Path, form: WeightFormat, bar: ReadingBar) -> _Opened:
+    model, precision = _folder_model(folder, form, bar)
     return _Opened(
         model=model,
         precision=precision,
@@ -188,7 +191,9 @@ def _open_folder(folder: Path, form: WeightFormat) -> _Opened:
     )
 
 
-def _folder_model(folder: Path, form: WeightFormat) -> tuple[DecoderModel, Precision]:
+def _folder_model(
+    folder: Path, form: WeightFormat, bar: ReadingBar
+) -> tuple[DecoderModel, Precision]:
     """Our own model of a checkpoint or transformers', and the precision it is kept in."""
     is_rounded = form.precision in ("int8", "int4")
     try:
@@ -202,7 +207,9 @@ def _folder_model(folder: Path, form: WeightFormat) -> tuple[DecoderModel, Preci
             load_with_transformers(folder, device=form.device, dtype=form.dtype, reason=reason),
             "none",
         )
-    tensors = dense_view(Checkpoint(folder), read_json(folder / "config.json"))
+    checkpoint = Checkpoint(folder, bar.add)
+    bar.expect(checkpoint.num_bytes)
+    tensors = dense_view(checkpoint, read_json(folder / "config.json"))
     packer: Packer | None = None
     if is_rounded:
         packer = RoundingPacker(reader(tensors), form.precision, form.activation_bits)
