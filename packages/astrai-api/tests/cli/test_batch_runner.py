@@ -18,7 +18,7 @@ def run(answer, lines=LINES, *, concurrency=3, retries=2):
         async with httpx.AsyncClient(
             transport=httpx.MockTransport(answer), base_url="http://x"
         ) as client:
-            target = Target(client, "m", "http://x", None)
+            target = Target(client, "m", "http://x", "m at http://x", None)
             runner = BatchRunner(target, concurrency=concurrency, retries=retries, wait_seconds=0)
             await runner.run(iter(lines), lambda line, result: results.update({line.key: result}))
 

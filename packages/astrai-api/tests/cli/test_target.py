@@ -36,6 +36,7 @@ def test_a_server_is_asked_for_its_first_model(serve):
     url = serve(FakeEngine(), served_model_name=("first", "second"))
     with open_target(url, None, None, Remarks()) as target:
         assert (target.model, target.place) == ("first", url)
+        assert target.title == f"first at {url}"
     with open_target(url, "second", None, Remarks()) as target:
         assert target.model == "second"
 
@@ -61,7 +62,7 @@ def test_an_engine_here_needs_no_key(local_engine, monkeypatch):
     loaded = local_engine(engine)
     with open_target(None, "some/model", None, Remarks()) as target:
         assert target.run(target.client.get("/v1/models")).status_code == 200
-        assert target.place == "fake-model"
+        assert target.place == target.title == "fake-model"
     assert loaded[0].model == "some/model"
     assert engine.draining
 

@@ -61,7 +61,7 @@ def chat(
     watched = sys.stdin.isatty()
     with open_target(url, model, api_key, remarks) as target:
         if watched:
-            remarks.say(f"Talking with {target.model} at {target.place}. /help lists commands.")
+            remarks.say(f"Talking with {target.title}. /help lists commands.")
         converse(ChatSession(target, conversation, remarks), _reader(watched), watched=watched)
 
 

@@ -69,13 +69,14 @@ def run_batch(
     if not output.parent.is_dir():
         raise usage_error(f"There is no folder {output.parent} for the output.")
     remarks = Remarks(quiet=quiet)
-    with open_target(url, model, api_key, remarks) as target:
-        asked = f"{target.model} at {target.place}"
-        with BatchJournal(partial, asked) as journal:
-            runner = BatchRunner(target, concurrency=concurrency, retries=retries)
-            _run(file, journal, runner, target, remarks)
-            failed = _count_failed(file, journal)
-            journal.finish((line.key for line in read_lines(file)), output)
+    with (
+        open_target(url, model, api_key, remarks) as target,
+        BatchJournal(partial, target.title) as journal,
+    ):
+        runner = BatchRunner(target, concurrency=concurrency, retries=retries)
+        _run(file, journal, runner, target, remarks)
+        failed = _count_failed(file, journal)
+        journal.finish((line.key for line in read_lines(file)), output)
     if failed:
         raise CommandError(
             f"{failed} of the requests failed; their lines in {output} say why.", ExitCode.PARTIAL

@@ -39,6 +39,7 @@ PANELS: dict[str, dict[str, str]] = {
         "exact. auto keeps a GGUF file's own precision, none computes with full numbers.",
         "activations": "What rounded weights are multiplied with; int8 is faster, less exact.",
         "num_threads": "CPU threads; the number of physical cores is usually best.",
+        "cuda_graphs": "On a GPU, record the steps of running answers once and replay them.",
         "backend": "Which attention kernels to use; 'astrai doctor' says which can run and why.",
         "speculation": "Guess next tokens from the text so far and check many at once: the same "
         "text, sooner where it repeats itself.",

@@ -60,12 +60,14 @@ class Target:
     Attributes:
         client: sends requests, whose paths begin at the root.
         model: the name to ask for.
-        place: what it is, for people.
+        place: where it is, for people: an address, or the name of the model in this process.
+        title: what answers, for people.
     """
 
     client: httpx.AsyncClient
     model: str
     place: str
+    title: str
     _runner: asyncio.Runner
 
     def request(
@@ -108,7 +110,8 @@ def open_target(
         try:
             with remarks.waiting(f"Waiting for {root}"):
                 served = runner.run(_first_model(client, root))
-            yield Target(client, model or served, root, runner)
+            name = model or served
+            yield Target(client, name, root, f"{name} at {root}", runner)
         finally:
             runner.run(client.aclose())
 
@@ -170,6 +173,7 @@ def _engine_here(model: str | None, remarks: Remarks) -> Iterator[Target]:
         app = create_app(engine=engine, settings=settings.model_copy(update={"api_key": ()}))
         client = httpx.AsyncClient(transport=AppTransport(app), base_url=_LOCAL, timeout=None)
         with asyncio.Runner() as runner:
-            yield Target(client, DEFAULT_MODEL, engine.info.model, runner)
+            loaded = engine.info.model
+            yield Target(client, DEFAULT_MODEL, loaded, loaded, runner)
     finally:
         engine.shutdown(0)

@@ -30,7 +30,7 @@ def run(load, handler=answer):
         async with httpx.AsyncClient(
             transport=httpx.MockTransport(handler), base_url="http://x"
         ) as client:
-            target = Target(client, "m", "http://x", None)
+            target = Target(client, "m", "http://x", "m at http://x", None)
             bodies = ({"prompt": str(number)} for number in range(10**9))
             return await load.run(target, "/v1/completions", bodies, told.append)
 
