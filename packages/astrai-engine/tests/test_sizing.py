@@ -1,8 +1,10 @@
+import os
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from astrai_engine import sizing
 from astrai_engine.config import EngineConfig
 from astrai_engine.errors import ConfigurationError
 from astrai_engine.placement import choose_device, choose_dtype
@@ -73,6 +75,19 @@ def test_a_size_below_one_is_refused_by_name(name):
 
 def test_memory_is_measured():
     assert free_memory(CPU) > 2**20
+
+
+def test_memory_that_caches_files_is_free(tmp_path, monkeypatch):
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 4096 kB\nMemFree: 1 kB\nMemAvailable:    2048 kB\n")
+    monkeypatch.setattr(sizing, "_MEMINFO", meminfo)
+    assert free_memory(CPU) == 2 << 20
+
+
+def test_elsewhere_half_of_all_memory_is_taken_for_free(tmp_path, monkeypatch):
+    monkeypatch.setattr(sizing, "_MEMINFO", tmp_path / "none")
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert free_memory(CPU) == pages // 2
 
 
 def test_devices():

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -12,6 +13,7 @@ from astrai_engine.models import ModelConfig
 _TOKENS_PER_SEQUENCE = 1024
 _MEMORY_SHARE = 4
 _STEP_TOKENS = {"cpu": 256, "cuda": 8192}
+_MEMINFO = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,11 @@ def kv_bytes_per_token(model: ModelConfig, kv_dtype: torch.dtype) -> int:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes free on a device."""
+    """Bytes that may be had on a device; what only caches files counts as free."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        lines = _MEMINFO.read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")) << 10
+    except (OSError, StopIteration):  # not Linux: take half of all memory for free
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
