@@ -58,7 +58,7 @@ class Generation:
         self._end_ids = ends if ignores_eos else ends | eos_token_ids
         self._unsent_text = ""
         self._unsent_ids: list[int] = []
-        self._prompt_reported = False
+        self._prompt_reported = not sequence.scores_prompt
         self._end_entry: tuple[TokenLogprob, ...] = ()
 
     @property
@@ -115,9 +115,9 @@ class Generation:
 
     def take_prompt_logprobs(self) -> PromptLogprobs | None:
         """The prompt's log-probabilities once they are complete; None otherwise, and after."""
-        scores = self.sequence.prompt_logprobs
-        if not self.sequence.scores_prompt or self._prompt_reported:
+        if self._prompt_reported:
             return None
+        scores = self.sequence.prompt_logprobs
         if len(scores) < self.sequence.num_prompt_tokens - 1:
             return None
         self._prompt_reported = True

@@ -23,8 +23,8 @@ class InferenceWorkspace(BindWorkspace):
         self, max_batch_size: int, max_step_tokens: int, max_seq_len: int, device: torch.device
     ) -> None:
         super().__init__(max_batch_size, max_step_tokens, device)
-        self.input_ids = torch.zeros(max_step_tokens, dtype=torch.long, device=device)
-        self.position_ids = torch.zeros(max_step_tokens, dtype=torch.long, device=device)
+        self._tokens = torch.zeros((2, max_step_tokens), dtype=torch.long, device=device)
+        self.input_ids, self.position_ids = self._tokens
         self._columns = torch.arange(max_seq_len, device=device)
         self._decode_mask = torch.zeros(
             (max_batch_size, max_seq_len), dtype=torch.bool, device=device
@@ -40,11 +40,10 @@ class InferenceWorkspace(BindWorkspace):
         Returns:
             Views ``[tokens]`` int64 of the two buffers.
         """
-        num_tokens = len(token_ids)
-        staged = torch.tensor([token_ids, position_ids], dtype=torch.long)
-        self.input_ids[:num_tokens].copy_(staged[0], non_blocking=True)
-        self.position_ids[:num_tokens].copy_(staged[1], non_blocking=True)
-        return self.input_ids[:num_tokens], self.position_ids[:num_tokens]
+        loaded = self._tokens[:, : len(token_ids)]
+        loaded.copy_(torch.tensor([token_ids, position_ids], dtype=torch.long), non_blocking=True)
+        inputs, positions = loaded
+        return inputs, positions
 
     def decode_mask(self, batch_size: int) -> Tensor:
         """Which columns each decoding row may read: ``[batch_size, max_seq_len]`` booleans.
