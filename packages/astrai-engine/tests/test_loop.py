@@ -407,8 +407,8 @@ def test_a_closed_asyncio_loop_aborts_its_requests():
 
 def test_prefix_hits_are_reported():
     with Harness() as harness:
-        list(harness.submit("a", tokens=9))
-        events = list(harness.submit("b", tokens=9))
+        list(harness.submit("a", tokens=10))
+        events = list(harness.submit("b", tokens=10))
     assert events[-1].usage.cached_tokens == 8
     assert harness.loop.counters.cached_tokens == 8
 

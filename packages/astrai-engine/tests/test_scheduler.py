@@ -151,11 +151,21 @@ def test_choices_go_on_without_a_first_one_that_failed():
 
 def test_a_cached_prefix_is_not_computed_again():
     scheduler = make_scheduler()
+    scheduler.add(make_sequence("a", range(10), arrival=0))
+    step(scheduler)
+    scheduler.add(again := make_sequence("b", range(10), arrival=1))
+    assert ("b", 2, True) in step(scheduler)
+    assert again.num_cached == 8
+
+
+def test_no_prompt_is_left_with_one_token_to_compute():
+    """Alone it would run as a decoding row, and round differently from its first run."""
+    scheduler = make_scheduler()
     scheduler.add(make_sequence("a", range(9), arrival=0))
     step(scheduler)
     scheduler.add(again := make_sequence("b", range(9), arrival=1))
-    assert ("b", 1, True) in step(scheduler)
-    assert again.num_cached == 8
+    assert ("b", 5, True) in step(scheduler)
+    assert again.num_cached == 4
 
 
 def test_the_last_prompt_token_is_always_computed():

@@ -287,12 +287,13 @@ class Scheduler:
     def _admit(self, sequence: Sequence, budget: int) -> int:
         """Reserve the first chunk; gives its number of tokens, 0 if it has to wait."""
         salt = sequence.cache_salt
-        cached = self.cache.prefix_len(sequence.token_ids, salt=salt)
+        known = _reusable(sequence)
+        cached = self.cache.prefix_len(known, salt=salt)
         num_tokens = chunk_size(len(sequence.token_ids) - cached, budget)
         if not self._leaves_room(num_tokens):
             return 0
         if not self.cache.task_alloc(
-            sequence.task_id, sequence.token_ids, num_tokens=cached + num_tokens, salt=salt
+            sequence.task_id, known, num_tokens=cached + num_tokens, salt=salt
         ):
             return 0
         sequence.num_computed = self.cache.task_cached(sequence.task_id)
@@ -316,3 +317,13 @@ class Scheduler:
     @staticmethod
     def _scheduled(sequence: Sequence, num_tokens: int) -> ScheduledSequence:
         return ScheduledSequence(sequence, num_tokens, num_tokens == sequence.num_uncomputed)
+
+
+def _reusable(sequence: Sequence) -> list[int]:
+    """The tokens whose pages it may reuse, as the cache takes them: all but the last of these.
+
+    Of a prompt two tokens are left to compute: a single one would run as a decoding row, whose
+    kernel rounds differently, and the text would depend on what the cache holds. A preempted
+    sequence goes on with its last token as it would have done.
+    """
+    return sequence.token_ids if sequence.num_generated else sequence.token_ids[:-1]
