@@ -27,9 +27,10 @@ logger = logging.getLogger(__name__)
 EngineLoader = Callable[[Settings], EngineClient]
 
 _BIND_SECONDS = 0.2
+"""The head start the server gets to bind its port: if that fails, nothing is loaded."""
+
 _LOOK_SECONDS = 0.005
-"""The head start the server gets to bind its port: if that fails, nothing is loaded. A server
-that says when it has started is not waited for any longer."""
+"""How often a server that says when it has started is looked at meanwhile."""
 
 
 class HostState(Enum):

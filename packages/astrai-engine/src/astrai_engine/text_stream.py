@@ -23,7 +23,6 @@ class TextStream:
     def __init__(self, tokenizer: TokenBytes, stops: tuple[str, ...]) -> None:
         self._detokenizer = Detokenizer(tokenizer)
         self._stops = StopStrings(stops)
-        self._has_stops = any(stops)
         self._num_decoded = 0
         self._num_shown = 0
         self._waiting: deque[tuple[int, TokenLogprob]] = deque()
@@ -65,6 +64,6 @@ class TextStream:
 
     def _show(self, decoded: str, *, may_stop: bool) -> str:
         self._num_decoded += len(decoded)
-        text = self._stops.push(decoded).text if self._has_stops and may_stop else decoded
+        text = self._stops.push(decoded).text if may_stop else decoded
         self._num_shown += len(text)
         return text

@@ -43,7 +43,7 @@ class GGUFFile:
         field = self._reader.get_field(key)
         if field is None:
             return default
-        if field.types == _TEXTS:  # what `contents` gives, in a third of the time
+        if field.types == _TEXTS:  # what `contents` gives, sooner
             return [field.parts[i].tobytes().decode() for i in field.data]
         return field.contents()
 
