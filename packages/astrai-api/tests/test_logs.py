@@ -6,6 +6,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from uvicorn.logging import DefaultFormatter
 
 from astrai_api.application import default_app
 from astrai_api.logs import JsonFormatter, configure_logging
@@ -121,6 +122,7 @@ def console(monkeypatch):
     """A logger of uvicorn's with a handler, as its own configuration leaves it."""
     logger = logging.getLogger("uvicorn")
     handler = logging.StreamHandler()
+    handler.setFormatter(DefaultFormatter())
     monkeypatch.setattr(logger, "handlers", [handler])
     return handler
 
@@ -129,6 +131,12 @@ def test_json_is_for_uvicorns_messages_too(access, console):
     configure_logging("json")
     assert isinstance(console.formatter, JsonFormatter)
     assert JsonFormatter in formatters("astrai_engine")
+
+
+def test_handlers_that_others_set_up_keep_their_format(access, console):
+    console.setFormatter(own := logging.Formatter("%(message)s"))
+    configure_logging("json")
+    assert console.formatter is own
 
 
 async def test_lines_within_a_request_have_its_id(connect, caplog, monkeypatch):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from uvicorn.logging import DefaultFormatter
+from uvicorn.logging import ColourizedFormatter, DefaultFormatter
 
 from astrai_api.request_id import current_request_id
 
@@ -89,6 +89,8 @@ def _context() -> Iterator[tuple[str, str]]:
 def configure_logging(log_format: LogFormat = "text", *, level: str = "info") -> None:
     """Show the project's messages on stderr, unless set up already.
 
+    Handlers with formatters of an embedding program's own are left as they are.
+
     Args:
         log_format: text in the look of uvicorn's, or JSON, which uvicorn's own messages get, too.
         level: the least important that are shown.
@@ -104,5 +106,5 @@ def configure_logging(log_format: LogFormat = "text", *, level: str = "info") ->
     if log_format == "json":
         for name in (*_PACKAGES, *_SERVER):
             for handler in logging.getLogger(name).handlers:
-                if name in _SERVER or isinstance(handler, _Console):
+                if isinstance(handler.formatter, ColourizedFormatter):
                     handler.setFormatter(JsonFormatter())
