@@ -1,4 +1,4 @@
-"""Many clients at once over HTTP: output tokens per second and time to first token.
+"""Many clients at once over HTTP: output tokens per second, and how long each waits for its own.
 
 Our server and ``llama-server`` answer the same prompts in alternating rounds; each runs alone.
 ``python tests/benchmarks/http_load.py --llama ~/llama.cpp/bin --peer Q4_0=model-q4_0.gguf``
@@ -19,6 +19,7 @@ from astrai_engine.loading import resolve_source
 
 PORT = 8471
 NUM_NEW = 128
+PERCENTILES = (50, 90, 99)
 WORDS = "the of and to in is that for it as was with be by on not he his but at are this"
 
 
@@ -35,6 +36,12 @@ def load(server: Server, clients: int, seed: int) -> tuple[float, list[Answer]]:
         prompts = [make_prompt(seed + client) for client in range(clients)]
         answers = list(pool.map(lambda prompt: server.ask(prompt, NUM_NEW), prompts))
         return clients * NUM_NEW / (time.perf_counter() - start), answers
+
+
+def percentiles(system: str, work: str, values: list[float], unit: str) -> list[Record]:
+    """What half, nine in ten, and 99 of 100 clients wait at most."""
+    cuts = statistics.quantiles(values, n=100, method="inclusive")
+    return [Record(system, f"{work} p{number}", cuts[number - 1], unit) for number in PERCENTILES]
 
 
 def llama_server(folder: Path, model: str, clients: int, threads: int) -> list[str]:
@@ -70,12 +77,13 @@ def main() -> None:
             with running(command, PORT, environment) as server:
                 server.ask("warm up", 8)
                 rate, answers = load(server, arguments.clients, 1000 * number)
-            firsts = [answer.first for answer in answers]
             work = f"http {arguments.clients}"
+            firsts = [answer.first for answer in answers]
+            gaps = [gap * 1e3 for answer in answers for gap in answer.gaps]
             found = [
                 Record(system, work, rate, "tok/s"),
-                Record(system, f"{work} first token", statistics.median(firsts), "s"),
-                Record(system, f"{work} last first token", max(firsts), "s"),
+                *percentiles(system, f"{work} first token", firsts, "s"),
+                *percentiles(system, f"{work} gap", gaps, "ms"),
             ]
             append(arguments.results, found)
 

@@ -40,6 +40,11 @@ FACTS = {
     "first token, cached": "the same with its prefix cached",
     "memory beyond torch": "memory while serving 8,192 slots, beyond `import torch`",
 }
+PERCENTILES = (50, 90, 99)
+LATENCIES = {
+    "http 16 first token": "first token of 16 clients at once",
+    "http 16 gap": "from one piece of their text to the next",
+}
 ACCURACY = {"mean KL": "mean KL divergence", "greedy agreement": "same likeliest token"}
 
 
@@ -73,6 +78,10 @@ class Results:
         """A median with its unit as text."""
         value = self.median(system, work)
         return "not measured" if value is None else f"{value:.4g} {self._units[work]}"
+
+    def unit(self, work: str) -> str:
+        """What a measurement is counted in; empty where there is none."""
+        return self._units.get(work, "")
 
     def works(self, kind: str) -> list[int]:
         """The sizes that were measured of a kind of work."""
@@ -126,8 +135,9 @@ def facts(results: Results) -> list[str]:
         for system, mode in (("astrai", "default"), ("astrai int8", "int8 activations")):
             lines.append(f"| {text}, {mode} | {results.fact(system, work)} |")
     for system in ("astrai", *PEERS.values()):
-        first = results.fact(system, "http 16 first token")
-        lines.append(f"| first token of 16 clients, {system} | {first} |")
+        for work, text in LATENCIES.items():
+            found = [results.fact(system, f"{work} p{number}") for number in PERCENTILES]
+            lines.append(f"| {text} (p50, p90, p99), {system} | {', '.join(found)} |")
     return lines
 
 
@@ -151,7 +161,7 @@ def machine() -> list[str]:
 
 
 def plot(results: Results, folder: Path) -> None:
-    """Throughput by streams, and time to first token, as SVG."""
+    """Throughput by streams, and latencies, as SVG."""
     from matplotlib import pyplot as plt  # noqa: PLC0415 - only for the plots
 
     plt.rcParams["svg.hashsalt"] = "astrai"
@@ -168,16 +178,23 @@ def plot(results: Results, folder: Path) -> None:
     axes.set(xlabel="streams", ylabel="tokens/s", ylim=(0, None), title="Decoding")
     axes.legend()
     figure.savefig(folder / "decoding.svg", metadata={"Date": None})
-    figure, axes = plt.subplots(figsize=(7, 3))
-    works = {"median": "http 16 first token", "last": "http 16 last first token"}
-    bars = [(f"{system}, {name}", results.median(system, work))
-            for system in ("astrai", *PEERS.values()) for name, work in works.items()]  # fmt: skip
-    known_bars = [(name, value) for name, value in bars if value is not None]
-    axes.barh([name for name, _ in known_bars], [value for _, value in known_bars])
-    axes.invert_yaxis()
-    axes.set(xlabel="seconds to the first token, of 16 clients at once")
+    _plot_latencies(results, folder / "latency.svg")
+
+
+def _plot_latencies(results: Results, path: Path) -> None:
+    """Percentiles of what the clients wait for, a panel each."""
+    from matplotlib import pyplot as plt  # noqa: PLC0415 - only for the plots
+
+    figure, panels = plt.subplots(1, len(LATENCIES), figsize=(9, 3.5))
+    for panel, (work, text) in zip(panels, LATENCIES.items(), strict=True):
+        for system in ("astrai", *PEERS.values()):
+            values = [results.median(system, f"{work} p{number}") for number in PERCENTILES]
+            if None not in values:
+                panel.plot([f"p{number}" for number in PERCENTILES], values, "o-", label=system)
+        panel.set(title=text, ylabel=results.unit(f"{work} p50"), ylim=(0, None))
+    panels[0].legend()
     figure.tight_layout()
-    figure.savefig(folder / "first-token.svg", metadata={"Date": None})
+    figure.savefig(path, metadata={"Date": None})
 
 
 def _ratio(results: Results, peer: str, work: str) -> str:
@@ -197,7 +214,7 @@ def main() -> None:
     lines = [
         *comparison(results), "",
         "![tokens per second by streams](assets/decoding.svg)", "",
-        "![seconds to the first token](assets/first-token.svg)", "",
+        "![percentiles of latency, 16 clients](assets/latency.svg)", "",
         "## The int8 mode and transformers", "", *others(results), "",
         "## Latency, memory, accuracy", "", *facts(results), "",
         "## The machine", "", *machine(), "", "",

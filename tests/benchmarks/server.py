@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,24 @@ class Answer:
     """A streamed answer.
 
     Attributes:
-        first: seconds to the first piece of text.
+        pieces: when each piece of text came, in seconds from the request.
         total: seconds to the end.
         cached_tokens: of the prompt, as the server reports them.
     """
 
-    first: float
+    pieces: tuple[float, ...]
     total: float
     cached_tokens: int
+
+    @property
+    def first(self) -> float:
+        """Seconds to the first piece of text."""
+        return self.pieces[0]
+
+    @property
+    def gaps(self) -> list[float]:
+        """Seconds between one piece of text and the next."""
+        return [after - before for before, after in pairwise(self.pieces)]
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,8 @@ class Server:
             "temperature": 0, "ignore_eos": True, "stream_options": {"include_usage": True},
         }  # fmt: skip
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
-        start, first, cached = time.perf_counter(), 0.0, 0
+        start, cached = time.perf_counter(), 0
+        pieces: list[float] = []
         headers = {"Content-Type": "application/json"}
         connection.request("POST", "/v1/completions", json.dumps(body), headers)
         response = connection.getresponse()
@@ -61,12 +73,12 @@ class Server:
             if not line.startswith(b"data: {"):
                 continue
             event = json.loads(line[6:])
-            if event.get("choices") and event["choices"][0].get("text") and not first:
-                first = time.perf_counter() - start
+            if event.get("choices") and event["choices"][0].get("text"):
+                pieces.append(time.perf_counter() - start)
             details = (event.get("usage") or {}).get("prompt_tokens_details") or {}
             cached = details.get("cached_tokens") or cached
         connection.close()
-        return Answer(first, time.perf_counter() - start, cached)
+        return Answer(tuple(pieces), time.perf_counter() - start, cached)
 
     def anonymous_bytes(self) -> int:
         """Memory of its own at most so far: what is mapped from files is not counted."""

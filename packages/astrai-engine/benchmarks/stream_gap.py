@@ -99,12 +99,12 @@ def plot(path: str, results) -> None:
 
     figure, axes = plt.subplots(len(results), sharex=True, figsize=(8, 5))
     for axis, (name, (gaps, seconds)) in zip(axes, results.items(), strict=True):
-        axis.scatter([at for at, _ in gaps], [gap * 1e3 for _, gap in gaps], s=4)
+        axis.scatter([at for at, _ in gaps], [gap * 1e3 for _, gap in gaps], s=4, rasterized=True)
         axis.axvspan(0, seconds, alpha=0.12)
         axis.set(title=name, ylabel="gap, ms", ylim=(0, None))
     axes[-1].set_xlabel("seconds since the long prompt came (shaded while it is computed)")
     figure.tight_layout()
-    figure.savefig(path)
+    figure.savefig(path, dpi=150)
 
 
 def main() -> None:
