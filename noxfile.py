@@ -44,10 +44,10 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Strict type checks of all four packages and of this file."""
+    """Strict type checks of all four packages, of the benchmarks beside them, and of this file."""
     sync(session, "--all-packages", "--group", "types")
     sources = [f"packages/{name}/src" for name in PACKAGES]
-    session.run("mypy", *sources, "noxfile.py")
+    session.run("mypy", *sources, "tests/benchmarks", "noxfile.py")
 
 
 @nox.session

@@ -13,7 +13,7 @@ import torch
 from records import Record, append
 from runner import Runner
 
-from astrai_engine.tokenizer import encode_chat
+from astrai_engine.tokenizer import encode_chat, render_chat
 from astrai_kernels import set_num_threads
 
 NUM_TOKENS = 64
@@ -74,8 +74,11 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     reference = Runner(arguments.model, precision="none")
     chat, tokenizer = reference.loaded.chat_template, reference.loaded.tokenizer
+    assert chat is not None, "accuracy is measured on chats"
     prompts = [
-        encode_chat(chat, tokenizer, [{"role": "user", "content": question}])
+        encode_chat(
+            render_chat(chat, tokenizer, [{"role": "user", "content": question}]), tokenizer
+        )
         for question in QUESTIONS
     ]
     tokens, exact = decode(reference, prompts, None)

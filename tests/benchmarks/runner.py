@@ -68,17 +68,18 @@ class Runner:
         positions: list[int] = []
         for (task, length), ids in zip(tasks.items(), new, strict=True):
             end = length + len(ids)
-            reserve = self.pool.task_extend if length else self.pool.task_alloc
-            if not reserve(task, end - 1 if length else ids):
+            pool = self.pool
+            reserved = pool.task_extend(task, end - 1) if length else pool.task_alloc(task, ids)
+            if not reserved:
                 raise MemoryError(f"The pool of {MAX_TOKENS} tokens has no room for {task}.")
             positions += range(length, end)
             tasks[task] = end
         q_lens = [len(ids) for ids in new]
         cache = self.pool.bind_tasks(list(tasks), self.workspace, q_lens=q_lens)
         rows = None if every else torch.tensor(q_lens).cumsum(0) - 1
-        ids = torch.tensor([token for each in new for token in each])
+        packed = torch.tensor([token for each in new for token in each])
         return self.model.forward(
-            ids, torch.tensor(positions), cache, self.backend, logit_rows=rows
+            packed, torch.tensor(positions), cache, self.backend, logit_rows=rows
         )
 
     def free(self, tasks: dict[str, int]) -> None:
