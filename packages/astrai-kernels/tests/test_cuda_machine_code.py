@@ -21,8 +21,8 @@ from astrai_kernels.errors import CudaUnavailableError
 ARCHS = (80, 90, 100, 120)
 HALVES = (torch.bfloat16, torch.float16)
 BF16 = torch.bfloat16
-# Groups whose code differs: those on CUDA cores, one tile of heads, several.
-DECODE_GROUPS = (1, 2, 3, 4, 8, 20)
+# Groups whose code differs: those on CUDA cores, eight heads or less, sixteen, several blocks.
+DECODE_GROUPS = (1, 2, 3, 4, 8, 16, 20)
 PREFILL_GROUPS = (1, 3, 4, 7, 8)
 ALL = [
     *(rotary_launch(*shape) for shape in product((*HALVES, torch.float32), HEAD_DIMS)),
@@ -111,7 +111,7 @@ def instructions(code, folder):
         (rotary_launch(BF16, 128), {"LDG.128": 4, "STG.128": 4}),
         # 8 vectors of K and V under way, and those of three heads' q.
         (decode_launch(BF16, 128, 3), {"LDG.128": 14}),
-        (decode_launch(BF16, 128, 8), {"LDGSTS.128": 16, "LDSM": 16, "HMMA": 32}),
+        (decode_launch(BF16, 128, 8), {"LDGSTS.128": 16, "LDSM": 16, "HMMA": 16, "MOVM": 2}),
         (prefill_launch(BF16, 128, 4), {"LDGSTS.128": 4, "LDSM": 48, "HMMA": 128, "STG.128": 1}),
     ],
     ids=lambda value: value.kernel.name if hasattr(value, "kernel") else "",

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from astrai_kernels import ShapeError, apply_rotary_emb, ops
+from astrai_kernels.cuda import attention, rotary, sampling
+from astrai_kernels.paged_rows import PagedRows
 from astrai_kernels.testing import make_rotary, make_step, reference_attend
 
 OPS = torch.ops.astrai
@@ -69,6 +71,7 @@ def test_scores_can_be_capped(window):
 
 def test_attention_refuses_tensors_that_do_not_fit():
     step, _ = stored([12, 9], [1, 1])
+    counters = torch.zeros(2, 3, dtype=torch.int32)
     q, k, v, *rows = arguments(step)
     for misfit in (
         (q[0], k, v, *rows),
@@ -79,9 +82,47 @@ def test_attention_refuses_tensors_that_do_not_fit():
     ):
         with pytest.raises(ShapeError):
             ops.attn_paged_decode(*misfit, max_len=12)
-    for wrong in ({"window": 0}, {"out": q.double()}, {"out": q[:1]}):
+    ops.attn_paged_decode(q, k, v, *rows, max_len=12, counters=counters)
+    for wrong in (
+        {"window": 0},
+        {"out": q.double()},
+        {"out": q[:1]},
+        {"counters": counters.long()},
+        {"counters": counters[1]},
+        {"counters": counters.expand(2, 2, 3)},
+        {"counters": counters.to("meta")},
+    ):
         with pytest.raises(ShapeError):
             ops.attn_paged_decode(q, k, v, *rows, max_len=12, **wrong)
+
+
+def test_kernels_refuse_what_they_could_not_reach():
+    """On a GPU these calls would read or write through addresses that are none there."""
+    step, _ = stored([12, 9], [1, 1], dtype=torch.bfloat16)
+    q, k, v, *table = arguments(step)
+    rows, far = PagedRows(*table, None, 12), {"device": "meta"}
+    assert attention.unsupported(q, k, v, rows, torch.empty_like(q)) is None
+    for out, reason in (
+        (torch.empty(*q.shape[:2], 65, dtype=q.dtype)[..., 1:], "begin at multiples of 16 bytes"),
+        (q.mT.contiguous().mT, "contiguous"),
+        (q.to(**far), "on one device, and are on cpu and meta"),
+    ):
+        assert reason in attention.unsupported(q, k, v, rows, out)
+    for name in ("req_to_token", "req_pool_indices", "seq_lens"):
+        misplaced = replace(rows, **{name: getattr(rows, name).to(**far)})
+        assert "on one device" in attention.unsupported(q, k, v, misplaced)
+    angles, slots = make_rotary(step).freqs_cis, step.cache.out_cache_loc
+    assert rotary.unsupported_store(q, step.k, step.v, angles, slots, k, v) is None
+    assert "on one device" in rotary.unsupported(q, angles.to(**far))
+    assert "multiple of 16 bytes" in rotary.unsupported(q, angles[:, 1:17])
+    assert "on one device" in rotary.unsupported_store(
+        q, step.k, step.v, angles, slots.to(**far), k, v
+    )
+    logits, sampled = torch.randn(2, 9), ops.pack_rows([ops.SampleRow()] * 2)
+    assert sampling.unsupported_rows(logits, sampled) is None
+    assert "on one device" in sampling.unsupported_rows(logits, sampled.to(**far))
+    assert "contiguous and int64" in sampling.unsupported_rows(logits, sampled.int())
+    assert "contiguous" in sampling.unsupported_rows(logits, sampled.mT.contiguous().mT)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])

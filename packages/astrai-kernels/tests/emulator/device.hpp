@@ -202,6 +202,18 @@ inline void load_matrices_transposed(u32 (&r)[4], const void* shared,
                                      int line = __builtin_LINE()) {
   load_matrices(r, shared, true, {file, line});
 }
+// A lane has elements 2 (lane % 4) and the next one of row lane / 4.
+inline u32 transpose_matrix(u32 pair, const char* file = __builtin_FILE(),
+                            int line = __builtin_LINE()) {
+  const auto combine = [](const u32* pairs, u32* taken) {
+    for (u32 lane = 0; lane < emulator::warp_size; ++lane) {
+      const u32 row = lane / 4, column = 2 * (lane % 4);
+      const u32 low = pairs[4 * column + row / 2], high = pairs[4 * (column + 1) + row / 2];
+      taken[lane] = (low >> row % 2 * 16 & 0xFFFF) | high >> row % 2 * 16 << 16;
+    }
+  };
+  return emulator::with_warp<u32>("transpose_matrix", {file, line}, pair, combine);
+}
 inline f32 half_of(bf16, u32 pair, u32 i) { return as_float(i ? pair & 0xFFFF0000 : pair << 16); }
 inline f32 half_of(f16, u32 pair, u32 i) { return f16_to_float(static_cast<u16>(pair >> 16 * i)); }
 

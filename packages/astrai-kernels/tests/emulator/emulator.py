@@ -127,7 +127,8 @@ def run_sanitized(
     environment = os.environ | {
         "LD_PRELOAD": str(_runtime_of(sanitizer)),
         "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0",
-        "TSAN_OPTIONS": "ignore_noninstrumented_modules=1",
+        # A missing barrier means thousands of races, each of which is searched for its history.
+        "TSAN_OPTIONS": "ignore_noninstrumented_modules=1:halt_on_error=1",
         "OMP_NUM_THREADS": "1",
     }
     command = [sys.executable, str(HERE / "sanitized.py"), str(library), *arguments]

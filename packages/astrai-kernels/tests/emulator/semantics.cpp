@@ -1,4 +1,5 @@
-// What no kernel may do, each in a kernel of its own: the emulator has to notice.
+// What no kernel may do, each in a kernel of its own: the emulator has to notice. And two ways to
+// the same fragments.
 #define ASTRAI_EMULATE
 #include "interface.hpp"
 
@@ -61,6 +62,20 @@ struct CopyReadTooEarly : Misdeed {
   }
 };
 
+struct TransposedTwice : Misdeed {
+  static constexpr u32 threads = 32, shared_bytes = 512;  // four matrices
+  static void run(const Params& p, u8* shared) {
+    u16* row = (u16*)shared + 8 * lane_index();
+    for (u32 i = 0; i < 8; ++i) row[i] = 8 * lane_index() + i;
+    warp_sync();
+    u32 rows[4], columns[4];
+    load_matrices(rows, row);
+    load_matrices_transposed(columns, row);
+    p.out[lane_index()] = transpose_matrix(rows[3]);
+    p.out[lane_index() + 32] = columns[3];
+  }
+};
+
 }  // namespace
 
 extern "C" {
@@ -72,4 +87,5 @@ INSTANCE(copy_past_the_end, CopyPastTheEnd)
 INSTANCE(copy_not_waited_for, CopyNotWaitedFor)
 INSTANCE(unwritten_memory, UnwrittenMemory)
 INSTANCE(copy_read_too_early, CopyReadTooEarly)
+INSTANCE(transposed_twice, TransposedTwice)
 }

@@ -44,6 +44,7 @@ def launched(emulator, monkeypatch):
         monkeypatch.setattr(module, "loaded_kernel", loaded_kernel)
     monkeypatch.setattr(attention, "num_processors", lambda device: 8)
     monkeypatch.setattr(backend_module, "unavailable_reason", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     return names
 
 
@@ -76,7 +77,13 @@ def test_scratch_serves_step_after_step(backend):
     assert not any(counters.any() for counters in backend._counters)
 
 
-@pytest.mark.parametrize("window", [None, 50])
+def test_scratch_made_while_a_graph_is_captured_is_that_graphs_alone(backend, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    check_attend(backend, equal_rows(make([300, 520], [1, 1])))
+    assert backend._counters == []
+
+
+@pytest.mark.parametrize("window", [None, 50, 2**32 + 5])
 def test_rows_of_one_and_of_several_tokens_share_a_step(backend, launched, window):
     step = make([33, 6, 200, 0, 150], [1, 6, 70, 2, 1])
     check_attend(backend, step, rotary=make_rotary(step), window=window, scale=0.2)

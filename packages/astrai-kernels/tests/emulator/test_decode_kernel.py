@@ -12,13 +12,17 @@ CASES = [
     ("bf16", 64, 3),
     ("f16", 96, 1),
     ("f16", 256, 2),
+    ("bf16", 128, 4),
+    ("f16", 256, 4),
     ("f16", 64, 8),
     ("bf16", 96, 5),
+    ("f16", 64, 9),
     ("bf16", 128, 20),
     ("bf16", 256, 16),
 ]
 PLAIN = Options()
-ON_EACH_UNIT = [("bf16", 64, 3), ("f16", 64, 8)]
+# CUDA cores, and tensor cores with one and with two products for the heads.
+ON_EACH_UNIT = [("bf16", 64, 3), ("f16", 64, 8), ("f16", 64, 9)]
 
 
 def make(dtype, head_dim, group, seq_lens, q_lens=None, kv_heads=2):

@@ -5,6 +5,7 @@ import ctypes
 import pytest
 
 from astrai_kernels.cuda import geometry
+from astrai_kernels.cuda.attention import HEAD_DIMS
 from astrai_kernels.cuda.parameters import parameter_structure
 
 STRUCTURES = ("RotaryParams", "DecodeParams", "PrefillParams", "SampleParams", "SampleRow")
@@ -35,6 +36,14 @@ def shape_of(name):
 def test_the_host_knows_each_kernels_block(emulator, name):
     instance = emulator.instance(name)
     assert shape_of(name) == geometry.BlockShape(instance.threads, instance.shared_bytes)
+
+
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+def test_blocks_fit_every_gpu(head_dim):
+    """Those of compute capability 8.6, 8.9 and 12.0 have the least shared memory for a block."""
+    blocks = [geometry.decode_block(head_dim, group) for group in (1, 2, 3, 4, 16)]
+    blocks += geometry.prefill_block(head_dim), geometry.sample_block()
+    assert max(block.shared_bytes for block in blocks) <= 99 * 1024
 
 
 def test_the_host_lays_out_parameters_as_the_compiler_does(emulator):

@@ -1,4 +1,4 @@
-"""The emulator itself: what no kernel may do is noticed."""
+"""The emulator itself: what no kernel may do is noticed, and fragments are as documented."""
 
 import ctypes
 import re
@@ -55,6 +55,13 @@ def test_a_copy_may_come_late_or_at_once(library):
     at_once = run(library, "copy_read_too_early", Order(copies=Copies.EAGER))
     assert (late == -1).all()
     assert torch.equal(at_once, torch.arange(64, dtype=torch.int32))
+
+
+def test_matrices_are_transposed_alike_in_memory_and_in_registers(library):
+    in_registers, in_memory = run(library, "transposed_twice").view(torch.int16).view(2, -1)
+    matrix = torch.arange(192, 256, dtype=torch.int16).view(8, 8)  # the last of four
+    assert torch.equal(in_registers, matrix.T.flatten())
+    assert torch.equal(in_memory, matrix.T.flatten())
 
 
 def test_an_error_leaves_the_machine_usable(library):

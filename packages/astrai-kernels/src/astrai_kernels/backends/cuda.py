@@ -152,7 +152,9 @@ class CudaBackend(AttentionBackend):
         last = self._counters[-1] if self._counters else None
         if last is None or last.device != device or len(last) < size:
             last = torch.zeros(size, dtype=torch.int32, device=device)
-            self._counters.append(last)
+            # While a graph is captured nothing runs: only its replays will set these to zero.
+            if not torch.cuda.is_current_stream_capturing():
+                self._counters.append(last)
         return last
 
     def _load(self, shape: AttentionShape) -> None:

@@ -9,7 +9,7 @@ from astrai_kernels.cuda import geometry
 from astrai_kernels.cuda.compiler import Specialization
 from astrai_kernels.cuda.launcher import Launch, loaded_kernel, num_processors
 from astrai_kernels.cuda.parameters import parameter_structure
-from astrai_kernels.cuda.tensors import DTYPE_NAMES, is_aligned, layout
+from astrai_kernels.cuda.tensors import DTYPE_NAMES, elsewhere, is_aligned, layout
 from astrai_kernels.paged_rows import PagedRows
 
 DTYPES = (torch.bfloat16, torch.float16)
@@ -48,19 +48,32 @@ def unsupported_shape(dtype: torch.dtype, kv_dtype: torch.dtype, head_dim: int) 
     return None
 
 
-def unsupported(q: Tensor, k_pool: Tensor, v_pool: Tensor, rows: PagedRows) -> str | None:
-    """Why the kernels cannot serve these tensors, as a sentence; None when they can."""
+def unsupported(
+    q: Tensor, k_pool: Tensor, v_pool: Tensor, rows: PagedRows, out: Tensor | None = None
+) -> str | None:
+    """Why the kernels cannot serve these tensors, as a sentence; None when they can.
+
+    Args:
+        q: see `run_decode`.
+        k_pool: alike.
+        v_pool: alike.
+        rows: alike.
+        out: alike; None where it will be made like q.
+    """
     reason = unsupported_shape(q.dtype, k_pool.dtype, q.shape[-1])
     if reason is not None:
         return reason
-    if not (is_aligned(q) and is_aligned(k_pool) and is_aligned(v_pool)):
-        return "the heads of q and the cache must be contiguous and begin at multiples of 16 bytes."
+    if not all(each is None or is_aligned(each) for each in (q, k_pool, v_pool, out)):
+        return (
+            "the heads of q, the cache and the result must be contiguous and begin at multiples "
+            "of 16 bytes."
+        )
     if v_pool.dtype is not k_pool.dtype or k_pool.stride() != v_pool.stride():
         return "the keys and the values of the cache must lie alike in memory."
-    return _unsupported_rows(rows)
+    return elsewhere(q, k_pool, v_pool, out) or _unsupported_rows(rows, q)
 
 
-def _unsupported_rows(rows: PagedRows) -> str | None:
+def _unsupported_rows(rows: PagedRows, q: Tensor) -> str | None:
     expected = (
         ("req_to_token", rows.req_to_token, torch.int32),
         ("req_pool_indices", rows.req_pool_indices, torch.int64),
@@ -70,7 +83,7 @@ def _unsupported_rows(rows: PagedRows) -> str | None:
     for name, tensor, dtype in expected:
         if tensor is not None and (tensor.dtype is not dtype or tensor.stride(-1) != 1):
             return f"{name} must be contiguous and of {dtype}, and is of {tensor.dtype}."
-    return None
+    return elsewhere(q, *(tensor for _, tensor, _ in expected))
 
 
 def decode_launch(dtype: torch.dtype, head_dim: int, group: int) -> Launch:
@@ -200,7 +213,7 @@ def _fields(
         "qo_indptr": _address(rows.qo_indptr),
         "table_stride": rows.req_to_token.stride(0),
         **layout(q=q, out=out, pool=k_pool),
-        "window": options.window or 0,
+        "window": min(options.window or 0, rows.max_len),  # fits in 32 bits, whatever was asked
         "scale": q.shape[-1] ** -0.5 if options.scale is None else options.scale,
         "soft_cap": options.softcap or 0.0,
     }

@@ -7,7 +7,7 @@ from astrai_kernels.cuda import geometry
 from astrai_kernels.cuda.compiler import Specialization
 from astrai_kernels.cuda.launcher import Launch, loaded_kernel
 from astrai_kernels.cuda.parameters import parameter_structure
-from astrai_kernels.cuda.tensors import DTYPE_NAMES, is_aligned, layout
+from astrai_kernels.cuda.tensors import DTYPE_NAMES, elsewhere, is_aligned, layout
 
 _GROUP_BYTES = 32
 """A head is cut into pieces of this size."""
@@ -28,11 +28,13 @@ def unsupported(x: Tensor, freqs_cis: Tensor | None) -> str | None:
         return f"head_dim must be a multiple of {multiple}, and is {x.shape[-1]}."
     if not is_aligned(x):
         return "heads must be contiguous and begin at multiples of 16 bytes."
-    if freqs_cis is not None and (
-        freqs_cis.dtype is not torch.float32 or not freqs_cis[:1].is_contiguous()
-    ):
+    if freqs_cis is None:
+        return None
+    if freqs_cis.dtype is not torch.float32 or not freqs_cis[:1].is_contiguous():
         return f"a token's angles must be contiguous and float32, and are {freqs_cis.dtype}."
-    return None
+    if not is_aligned(freqs_cis.flatten(-2)):
+        return "a token's angles must begin at a multiple of 16 bytes."
+    return elsewhere(x, freqs_cis)
 
 
 def unsupported_store(
@@ -51,7 +53,8 @@ def unsupported_store(
         return "the cache's heads must begin at multiples of 16 bytes, keys as values."
     if slots.dtype is not torch.int64 or not slots.is_contiguous():
         return f"the slots must be contiguous and torch.int64, and are {slots.dtype}."
-    return unsupported(q, freqs_cis) or unsupported(k, freqs_cis) or unsupported(v, None)
+    reason = unsupported(q, freqs_cis) or unsupported(k, freqs_cis) or unsupported(v, None)
+    return reason or elsewhere(q, k, v, slots, k_pool, v_pool)
 
 
 def rotary_launch(dtype: torch.dtype, head_dim: int) -> Launch:

@@ -7,6 +7,7 @@ from astrai_kernels.cuda import geometry
 from astrai_kernels.cuda.compiler import Specialization
 from astrai_kernels.cuda.launcher import Launch, loaded_kernel
 from astrai_kernels.cuda.parameters import parameter_structure
+from astrai_kernels.cuda.tensors import elsewhere
 
 MAX_VOCAB = 1 << 18
 SAMPLE_LAUNCH = Launch(
@@ -21,6 +22,13 @@ def unsupported(logits: Tensor) -> str | None:
     if logits.shape[-1] > MAX_VOCAB:
         return f"the vocabulary must be at most {MAX_VOCAB}, and is {logits.shape[-1]}."
     return None
+
+
+def unsupported_rows(logits: Tensor, rows: Tensor) -> str | None:
+    """Why the kernel cannot read such rows of parameters; None when it can."""
+    if rows.dtype is not torch.int64 or not rows.is_contiguous():
+        return f"the rows' parameters must be contiguous and int64, and are {rows.dtype}."
+    return elsewhere(logits, rows)
 
 
 def run_sample(logits: Tensor, rows: Tensor, token_ids: Tensor) -> None:

@@ -18,6 +18,18 @@ def is_aligned(x: Tensor) -> bool:
     )
 
 
+def elsewhere(x: Tensor, *others: Tensor | None) -> str | None:
+    """Why a kernel cannot reach tensors together with ``x``, as a sentence; None when it can.
+
+    A kernel that is given an address of the host, or of another GPU, ends the whole process's use
+    of its GPU.
+    """
+    for other in others:
+        if other is not None and other.device != x.device:
+            return f"all tensors must be on one device, and are on {x.device} and {other.device}."
+    return None
+
+
 def layout(**tensors: Tensor) -> dict[str, int]:
     """Strides of ``[tokens, heads, ...]``: fields ``NAME_token_stride``, ``NAME_head_stride``."""
     return {

@@ -3,6 +3,7 @@
 Both need no number from the device, so a CUDA graph can hold them. No gradient is recorded.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from astrai_kernels.cuda import attention
-from astrai_kernels.cuda.attention import AttentionOptions
+from astrai_kernels.cuda.attention import AttentionOptions, counters_shape
 from astrai_kernels.errors import ShapeError
 from astrai_kernels.ops.library import register, require
 from astrai_kernels.ops.tiles import tile_queries
@@ -51,8 +52,8 @@ def attn_paged_decode(  # noqa: PLR0913 - the kernel's inputs
         window: a token sees the last ``window`` positions only; None sees all.
         softcap: scores become ``softcap * tanh(score / softcap)``; None leaves them.
         out: gets the result; None allocates it.
-        counters: int32 zeros of shape `astrai_kernels.cuda.attention.counters_shape` for a GPU's
-            scratch, zeros again afterwards; None allocates them in each call.
+        counters: at least `astrai_kernels.cuda.attention.counters_shape` of int32 zeros for a
+            GPU's scratch, zeros again afterwards; None allocates them in each call.
 
     Returns:
         ``[batch, n_heads, head_dim]`` of q's dtype.
@@ -65,6 +66,8 @@ def attn_paged_decode(  # noqa: PLR0913 - the kernel's inputs
     _check(q, k_pool, v_pool, rows, window, out)
     if q.shape[0] != rows.batch:
         raise ShapeError(f"q must have one token for each of {rows.batch} rows, not {q.shape[0]}.")
+    if counters is not None:
+        _check_counters(counters, rows.batch, q, k_pool)
     out = torch.empty_like(q, memory_format=torch.contiguous_format) if out is None else out
     tensors = (q, k_pool, v_pool, req_to_token, req_pool_indices, seq_lens)
     _decode(*tensors, max_len, scale, window, softcap, out, counters)
@@ -147,6 +150,16 @@ def _check(
     rows.check(q.shape[0])
 
 
+def _check_counters(counters: Tensor, batch: int, q: Tensor, k_pool: Tensor) -> None:
+    shape = counters_shape(batch, k_pool.shape[1], q.shape[1] // k_pool.shape[1])
+    fits = counters.dtype is torch.int32 and counters.is_contiguous()
+    if not fits or counters.numel() < math.prod(shape) or counters.device != q.device:
+        raise ShapeError(
+            f"counters must be contiguous int32 of shape {shape} on {q.device}, not "
+            f"{tuple(counters.shape)} of {counters.dtype} on {counters.device}."
+        )
+
+
 _Call = tuple[Tensor, Tensor, Tensor, PagedRows, AttentionOptions, Tensor]
 
 
@@ -170,7 +183,7 @@ def _decode_in_torch(*arguments: Any) -> None:
 
 def _decode_on_gpu(*arguments: Any) -> None:
     call = _understand(arguments[:-1], None)
-    require(attention.unsupported(*call[:4]))
+    require(attention.unsupported(*call[:4], call[-1]))
     attention.run_decode(*call, counters=arguments[-1])
 
 
@@ -180,7 +193,7 @@ def _prefill_in_torch(*arguments: Any) -> None:
 
 def _prefill_on_gpu(*arguments: Any) -> None:
     call = _understand(arguments[:-1], arguments[-1])
-    require(attention.unsupported(*call[:4]))
+    require(attention.unsupported(*call[:4], call[-1]))
     attention.run_prefill(*call)
 
 

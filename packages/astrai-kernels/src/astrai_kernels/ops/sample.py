@@ -158,7 +158,7 @@ def _draw(probs: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _sample_on_gpu(logits: Tensor, rows: Tensor) -> Tensor:
-    require(sampling.unsupported(logits))
+    require(sampling.unsupported(logits) or sampling.unsupported_rows(logits, rows))
     token_ids = _token_ids(logits)
     sampling.run_sample(logits, rows, token_ids)
     return token_ids

@@ -64,6 +64,12 @@ struct Tile {
     const u32 own = own_place((matrix & 1) * 8 + (lane & 7), matrix >> 1);
     load_matrices(a, at(tile, own, row, column / 8));
   }
+  // The same 16 rows by 16 columns, transposed: the columns are the operand's rows.
+  static ASTRAI_DEVICE void load_left_transposed(u32 (&a)[4], const T* tile, int row, int column) {
+    const int lane = lane_index(), matrix = lane >> 3;
+    const u32 own = own_place((matrix >> 1) * 8 + (lane & 7), matrix & 1);
+    load_matrices_transposed(a, at(tile, own, row, column / 8));
+  }
 
  private:
   // A lane's chunk in the 16 rows and 16 columns at the beginning of a tile, in bytes. Elsewhere it
@@ -85,6 +91,17 @@ ASTRAI_DEVICE f32 largest_of_row(f32 x) {
 ASTRAI_DEVICE f32 sum_of_row(f32 x) {
   x += shuffle_xor(x, 1);
   return x + shuffle_xor(x, 2);
+}
+// Over the eight lanes that share a column.
+ASTRAI_DEVICE f32 largest_of_column(f32 x) {
+#pragma unroll
+  for (int mask = 4; mask < 32; mask *= 2) x = larger(x, shuffle_xor(x, mask));
+  return x;
+}
+ASTRAI_DEVICE f32 sum_of_column(f32 x) {
+#pragma unroll
+  for (int mask = 4; mask < 32; mask *= 2) x += shuffle_xor(x, mask);
+  return x;
 }
 
 }  // namespace astrai

@@ -133,6 +133,12 @@ ASTRAI_DEVICE void load_matrices_transposed(u32 (&r)[4], const void* shared) {
                : "r"(shared_address(shared))
                : "memory");
 }
+// Transposes a matrix of which each lane has a pair, as `load_matrices` gives it.
+ASTRAI_DEVICE u32 transpose_matrix(u32 pair) {
+  u32 r;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(pair));
+  return r;
+}
 #define ASTRAI_MMA(T)                                                                        \
   ASTRAI_DEVICE void multiply_add(T, f32 (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {       \
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." #T "." #T                          \
