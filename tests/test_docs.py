@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from astrai_api.settings import Settings, load_settings
+from astrai_engine.errors import ConfigurationError
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(
@@ -144,6 +145,12 @@ class TestEnvironment:
         table = read("docs/reference/environment.md")
         return re.findall(r"^\| `(ASTRAI_\w+)` \| (.+?) \| .+ \|$", table, re.MULTILINE)
 
+    def test_is_what_the_code_gives(self, site_module):
+        page = site_module("environment")
+        assert page.PAGE.read_text(encoding="utf-8") == page.environment_page(), (
+            "run `uv run python docs/.site/environment.py`"
+        )
+
     def test_lists_exactly_what_is_read(self):
         documented = [name for name, _ in self.rows()]
         assert len(set(documented)) == len(documented)
@@ -160,6 +167,47 @@ class TestEnvironment:
                     assert load_settings() == Settings(), name
             field = Settings.model_fields[name.removeprefix("ASTRAI_").lower()]
             assert bool(literal) == (field.default not in (None, ())), name
+
+
+class TestTroubleshooting:
+    FOREIGN = (
+        "externally-managed-environment", "No matching distribution found", "llama-cpp-python",
+        "astrai: command not found", "address already in use", "Connection refused",
+        "CUDA out of memory", "Not Found",
+    )  # fmt: skip
+    """What others print: pip, a shell, the system, torch, starlette."""
+
+    def quoted(self):
+        table = read("docs/guides/troubleshooting.md")
+        cells = re.findall(r"^\| ([^|]+) \| [^|]+ \| [^|]+ \|$", table, re.MULTILINE)
+        assert len(cells) == table.count("\n| ")
+        return [text for cell in cells for text in re.findall(r"`([^`]+)`", cell)]
+
+    def texts(self):
+        """Every text of the code, with … for what varies in it."""
+        for path in ROOT.glob("packages/*/src/**/*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.JoinedStr):
+                    parts = [part for part in node.values if isinstance(part, ast.Constant)]
+                    yield "…".join(part.value for part in parts)
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield node.value.replace("%s", "…")
+
+    def test_every_message_is_one_that_is_printed(self):
+        texts = set(self.texts())
+        quoted = set(self.quoted())
+        assert quoted > set(self.FOREIGN)
+        for message in quoted - {*self.FOREIGN, "ASTRAI_… should be …"}:
+            parts = [part for part in message.split("…") if part]
+            pattern = re.compile(".*?".join(map(re.escape, parts)), re.DOTALL)
+            said = [text for text in texts if parts[0] in text and pattern.search(text)]
+            assert said, message
+
+    def test_a_bad_variable_is_told_as_quoted(self, monkeypatch):
+        assert "ASTRAI_… should be …" in self.quoted()
+        monkeypatch.setenv("ASTRAI_MAX_QUEUE", "0")
+        with pytest.raises(ConfigurationError, match=r"^ASTRAI_MAX_QUEUE should be .+"):
+            load_settings()
 
 
 class TestDecisions:

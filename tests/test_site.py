@@ -1,18 +1,12 @@
 """The documentation site: its navigation, and the check that it loads nothing from elsewhere."""
 
-import importlib.util
-
 import pytest
 import yaml
 
 
 @pytest.fixture(scope="module")
-def self_contained(root):
-    path = root / "docs/.site/self_contained.py"
-    spec = importlib.util.spec_from_file_location("self_contained", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def self_contained(site_module):
+    return site_module("self_contained")
 
 
 def entries(nav):

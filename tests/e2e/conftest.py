@@ -14,10 +14,14 @@ import httpx
 import pytest
 
 
-class Server:
-    """A ``uvicorn astrai_api:app`` process."""
+def _uvicorn(port):
+    return [sys.executable, "-m", "uvicorn", "astrai_api:app", "--port", str(port)]
 
-    def __init__(self, log_path, **settings):
+
+class Server:
+    """A server's process: ``uvicorn astrai_api:app``, or what ``command`` gives for a port."""
+
+    def __init__(self, log_path, command=_uvicorn, **settings):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -25,10 +29,9 @@ class Server:
         self._log_path = log_path
         environment = {k: v for k, v in os.environ.items() if not k.startswith("ASTRAI_")}
         environment |= {name: str(value) for name, value in settings.items()}
-        command = [sys.executable, "-m", "uvicorn", "astrai_api:app", "--port", str(self.port)]
         with log_path.open("w") as log:
             self.process = subprocess.Popen(
-                command, env=environment, stdout=log, stderr=subprocess.STDOUT
+                command(self.port), env=environment, stdout=log, stderr=subprocess.STDOUT
             )
 
     @property

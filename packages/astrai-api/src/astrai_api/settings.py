@@ -71,42 +71,62 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class Settings(BaseSettings):
     """Values come from keyword arguments, then ``ASTRAI_*`` variables, then these defaults.
 
+    `docs/.site/environment.py` makes the reference from these descriptions.
+
     Attributes:
-        model: hub id, checkpoint folder or ``.gguf`` file; None is the embedded default.
+        model: checkpoint folder, ``.gguf`` file, or a model on the hub as ``org/name`` or
+            ``org/name:file.gguf``; the embedded one if none is named.
         revision: branch, tag or commit of a model from the hub.
         chat_template: Jinja file of a chat template to use instead of the model's own.
-        generation_config: ``auto`` samples as the model's makers want it where a request does not
-            say; ``none`` as the protocols do.
-        served_model_name: names clients may use besides ``astrai``; ``*`` accepts any; empty is
-            the model's own.
-        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
-        dtype: of weights and activations.
-        quantization: of weights, on the CPU.
-        activations: what quantised weights are multiplied with.
-        num_threads: of the native CPU kernels.
-        backend: attention backend. Checked here, read from the environment by astrai-kernels.
-        cache_dir: where compiled kernels and pages are kept; read from the environment by
-            astrai-kernels.
+        generation_config: how to sample where a request does not say: auto as the model's makers
+            want it (``generation_config.json``), ``none`` as the protocols do.
+        served_model_name: names that clients may use, separated by commas; ``astrai`` always
+            works, ``*`` accepts any.
+        device: where to compute: ``cpu``, ``cuda``, or one like ``cuda:1``; auto is the first GPU
+            if there is one.
+        dtype: number format of weights and activations: ``float32``, ``bfloat16``, ``float16``;
+            auto is float32 on CPUs, bfloat16 on GPUs.
+        quantization: of weights, on CPUs: ``int8`` and ``int4`` round any checkpoint, ``none``
+            computes in ``dtype``; auto keeps a GGUF file's own precision where a native kernel
+            reads it.
+        activations: what quantised weights are multiplied with; ``int8`` is faster, less exact.
+        num_threads: threads of the native CPU kernels; refused where those cannot serve.
+        backend: attention backend: ``torch_native``, ``cuda``, ``cpu``. Checked here, read from
+            the environment by astrai-kernels.
+        cache_dir: where compiled kernels are kept, in ``kernels``, and pages of the prefix cache,
+            in ``pages``; read from the environment by astrai-kernels.
         max_batch_size: requests running at once.
-        max_seq_len: tokens in a context.
-        page_size: token slots in a page.
-        n_tokens: token slots in the pool.
-        max_step_tokens: token budget of a step.
+        max_seq_len: tokens in a context, prompt and output together.
+        page_size: token slots in a page; 1 is allowed.
+        n_tokens: token slots in the pool; the larger of one full context and 1,024 for each
+            running request, at most a quarter of free memory, if nothing is said.
+        max_step_tokens: token budget of a step, at least ``max_batch_size``.
         prefix_cache: reuse the pages of equal prefixes.
-        host_cache_bytes: memory for pages that the pool has no more room for.
-        disk_cache_bytes: disk space for them, kept over restarts.
-        max_queue: waiting requests before new ones get 429.
-        speculation: check guesses of the next tokens.
-        cuda_graphs: on a GPU, record decode steps once and replay them.
-        kv_dtype: of the K/V cache.
-        tool_parser: the format of tool calls; None is what the model's chat template tells.
-        api_key: accepted keys; empty lets everybody in.
-        cors_origins: origins whose pages may call the server; ``*`` is every one.
-        max_body_bytes: largest request body.
+        host_cache_bytes: memory for cached pages that the pool has no more room for, from where
+            they come back on a hit; 0 keeps none.
+        disk_cache_bytes: disk space for them, in ``pages`` of ``cache_dir``; what the pool holds
+            is added when the server stops, and found again by the next one.
+        max_queue: requests that may wait; the next one gets 429.
+        speculation: check guesses of the next tokens, taken from the text so far, in the same
+            step: auto those that are likely enough to be worth their time, ``prompt-lookup`` all
+            there are, ``off`` none; texts are the same.
+        cuda_graphs: on a GPU, record decode steps once and replay them, where the CUDA kernels
+            serve them.
+        kv_dtype: number format of the K/V cache, the same names; auto is float16 beside quantised
+            weights, else the model's.
+        tool_parser: how the model writes tool calls: ``hermes``, ``llama3_json``, ``pythonic``,
+            ``mistral``; the chat template tells if nothing is said.
+        api_key: accepted keys, separated by commas, as ``Authorization: Bearer`` or
+            ``x-api-key``; empty lets everybody in.
+        cors_origins: origins whose pages may call the server, separated by commas; ``*`` is
+            every one.
+        max_body_bytes: largest request body; beyond it 413.
         shutdown_timeout: seconds that running requests get to finish when the server stops.
-        request_timeout: seconds a request may take; None is no limit.
-        traces: export OpenTelemetry traces; needs the extra ``otel``.
-        log_format: of the process's own messages, under ``uvicorn astrai_api:app``.
+        request_timeout: seconds a request may take; no limit if nothing is said.
+        traces: export OpenTelemetry traces, to where the standard ``OTEL_*`` variables say; needs
+            the extra ``otel``.
+        log_format: look of the log: ``text``, or ``json`` with each message as one object,
+            uvicorn's too, with request and trace ids.
         page: serve the page at ``/``.
     """
 

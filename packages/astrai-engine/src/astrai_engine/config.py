@@ -48,6 +48,8 @@ class EngineConfig:
         speculation: whether to check guesses of the next tokens, taken from the text so far, in
             the same step as the token before them. Texts stay what they are. auto checks those
             that are likely enough to be worth their time, ``prompt-lookup`` all there are.
+        cuda_graphs: on a GPU, record decode steps once and replay them, where the CUDA kernels
+            serve them.
 
     Raises:
         ConfigurationError: a value is out of range; the message names it.

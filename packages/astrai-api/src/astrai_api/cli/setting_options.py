@@ -145,14 +145,15 @@ def _in_panels() -> list[tuple[str, str, str]]:
     ]
     names = {name for _, name, _ in listed}
     rest = [name for name in Settings.model_fields if name not in names]
-    return [*listed, *(("More settings", name, described(name)) for name in rest)]
+    more = [("More settings", name, described(name).replace("``", "")) for name in rest]
+    return [*listed, *more]
 
 
 def described(field: str) -> str:
-    """What the docstring of ``Settings`` says of one of them."""
+    """What the docstring of ``Settings`` says of one of them, in one line."""
     text = inspect.getdoc(Settings) or ""
     found = re.search(rf"^    {field}: (.*?)(?=^    \S|\Z)", text, re.MULTILINE | re.DOTALL)
-    sentence = re.sub(r"\s+", " ", found[1]).strip().replace("``", "") if found else field
+    sentence = re.sub(r"\s+", " ", found[1]).strip() if found else field
     return sentence[0].upper() + sentence[1:]
 
 

