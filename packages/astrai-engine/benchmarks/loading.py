@@ -1,13 +1,16 @@
 """How fast a checkpoint loads, beside reading the same file, and how much memory that takes.
 
 Writes a bfloat16 checkpoint of a 1B-class Llama into a temporary folder, with the file dropped from
-the page cache before each run unless ``--warm``. Run it alone on the machine::
+the page cache before each run unless ``--warm``. The memory that a run needs is used once before
+it: the host of a virtual machine may have taken back what is free, and gives it slowly. Run it
+alone on the machine::
 
     python packages/astrai-engine/benchmarks/loading.py
 """
 
 import argparse
 import json
+import mmap
 import os
 import subprocess
 import sys
@@ -86,6 +89,13 @@ def forget(path: Path) -> None:
     os.close(descriptor)
 
 
+def have_memory(size: int) -> None:
+    """Use so much memory in a process that then ends: for the page cache, and for the tensors."""
+    use = "import mmap, sys; mmap.mmap(-1, int(sys.argv[1]), flags=int(sys.argv[2]))"
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
+    subprocess.run([sys.executable, "-c", use, str(size), str(flags)], check=True)
+
+
 def read_seconds(path: Path) -> float:
     start = time.perf_counter()
     subprocess.run(["cat", str(path)], stdout=subprocess.DEVNULL, check=True)
@@ -138,6 +148,7 @@ def main() -> None:
             for is_load in (False, True):
                 if not options.warm:
                     forget(path)
+                have_memory(2 * size)
                 if not is_load:
                     reads.append(read_seconds(path))
                     continue

@@ -1,10 +1,12 @@
 """Reading config.json."""
 
 import pytest
+from transformers import AutoConfig
 
 from astrai_engine.errors import ModelLoadError, UnsupportedArchitectureError
 from astrai_engine.models import LayerConfig, ModelConfig, RopeConfig
 from astrai_engine.models.config import token_ids
+from astrai_engine.models.families import ARCHITECTURES
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -29,6 +31,37 @@ def test_what_a_file_leaves_out_has_the_families_default():
     assert config.layers == (LayerConfig(),) * 3
     assert not any((config.tie_word_embeddings, config.qkv_bias, config.qk_norm))
     assert config.eos_token_ids == frozenset()
+
+
+SAID = LLAMA | {"num_hidden_layers": 30, "num_key_value_heads": 2, "eos_token_id": 2}
+LONGROPE = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+EXPERTS = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 40}
+FAMILIES_SAY = {
+    "llama": {},
+    "mistral": {},
+    "qwen2": {"use_sliding_window": True},
+    "qwen3": {"use_sliding_window": True},
+    "smollm3": {"use_sliding_window": True, "sliding_window": 8},
+    "phi3": {"rope_scaling": LONGROPE, "max_position_embeddings": 8192},
+    "gemma2": {},
+    "gemma3_text": {},
+    "granite": {},
+    "olmo2": {},
+    "mixtral": {},
+    "qwen3_moe": EXPERTS | {"sliding_window": 8},
+}
+
+
+@pytest.mark.parametrize("kind", FAMILIES_SAY)
+def test_what_a_file_leaves_unsaid_is_what_transformers_takes(kind):
+    family = kind.removesuffix("_text")
+    architecture = next(name for name, own in ARCHITECTURES.items() if own == family)
+    said = SAID | {"architectures": [architecture]} | FAMILIES_SAY[kind]
+    if family.startswith("gemma"):  # whose files leave more unsaid
+        for name in ("num_attention_heads", "num_key_value_heads", "rms_norm_eps"):
+            del said[name]
+    whole = AutoConfig.for_model(kind, **said).to_dict()
+    assert ModelConfig.from_hf(said) == ModelConfig.from_hf(whole)
 
 
 def test_families_differ_in_what_their_code_fixes():

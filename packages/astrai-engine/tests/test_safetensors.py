@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from astrai_engine.errors import ModelLoadError
-from astrai_engine.loading import safetensors
+from astrai_engine.loading import safetensors, shard
 from astrai_engine.loading.checkpoint import Checkpoint
 from astrai_engine.models import LlamaModel, allocate
 
@@ -58,7 +58,9 @@ def test_a_sharded_checkpoint(tmp_path, paged):
 
 @pytest.mark.parametrize("stored", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("wanted", [torch.bfloat16, torch.float32])
-def test_tensors_take_the_requested_dtype(tmp_path, stored, wanted):
+def test_tensors_take_the_requested_dtype(tmp_path, monkeypatch, stored, wanted):
+    """Read in pieces, the last of which is shorter."""
+    monkeypatch.setattr(shard, "_PIECE_BYTES", 1000)
     reference(tmp_path)
     change(tmp_path, lambda tensors: tensors.update({k: v.to(stored) for k, v in tensors.items()}))
     model = load(tmp_path, wanted)

@@ -1,5 +1,6 @@
 """The tensors of a checkpoint folder, in one safetensors file or several."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,11 +11,11 @@ import torch
 from astrai_engine.errors import ModelLoadError
 from astrai_engine.loading.folder_tokenizer import read_json
 from astrai_engine.loading.hub_files import INDEX
-from astrai_engine.loading.shard import OnRead, Shard
+from astrai_engine.loading.shard import Filling, OnRead, Shard
 
 _SINGLE = "model.safetensors"
-_READERS = 4
-"""Threads that read: enough to keep a disk busy while another one copies."""
+_READERS = min(4, os.cpu_count() or 1)
+"""Threads that read: enough to keep a disk busy; more than there are processors slow it down."""
 
 
 class Tensors(Protocol):
@@ -36,8 +37,8 @@ class Tensors(Protocol):
     def read(self, name: str) -> torch.Tensor:
         """A tensor on the CPU."""
 
-    def read_into(self, name: str, slot: torch.Tensor) -> None:
-        """Fill a contiguous tensor of the same shape."""
+    def fillings(self, name: str, slot: torch.Tensor) -> Iterator[Filling]:
+        """What fills a contiguous tensor of the same shape, in parts for several threads."""
 
 
 class Checkpoint:
@@ -45,7 +46,7 @@ class Checkpoint:
 
     Args:
         folder: holds ``model.safetensors``, or an index and the shards that it names.
-        on_read: told the bytes of each tensor that has been read.
+        on_read: told the bytes of each piece that has been read.
 
     Attributes:
         problems: what the index promises and the shards lack.
@@ -89,19 +90,20 @@ class Checkpoint:
         """A tensor as it is stored, on the CPU."""
         return self._owner[name].read(name)
 
-    def read_into(self, name: str, slot: torch.Tensor) -> None:
-        """Fill a contiguous tensor of the same shape, in its own dtype and on its own device."""
-        self._owner[name].read_into(name, slot)
+    def fillings(self, name: str, slot: torch.Tensor) -> Iterator[Filling]:
+        """What fills a contiguous tensor of the same shape, in its own dtype, on its own device."""
+        return self._owner[name].fillings(name, slot)
 
 
 def read_all(tensors: Tensors, slots: Mapping[str, torch.Tensor], names: Iterable[str]) -> None:
-    """Fill slots from several threads.
+    """Fill slots from several threads, in the order of the names.
 
     Raises:
         ModelLoadError: a file could not be read.
     """
     with ThreadPoolExecutor(_READERS, thread_name_prefix="astrai-read") as readers:
-        for done in readers.map(lambda name: tensors.read_into(name, slots[name]), names):
+        fillings = (fill for name in names for fill in tensors.fillings(name, slots[name]))
+        for done in readers.map(lambda fill: fill(), fillings):
             del done
 
 

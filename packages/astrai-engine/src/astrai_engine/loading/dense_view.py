@@ -4,6 +4,7 @@ What such a checkpoint says of activations and of the K/V cache is lost: everyth
 the model's dtype. Weights have exactly the values that the quantised ones stand for.
 """
 
+import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from astrai_engine.errors import ModelLoadError
 from astrai_engine.loading.checkpoint import Tensors
 from astrai_engine.loading.packed_weights import FORMATS, StoredWeight, WeightFormats
+from astrai_engine.loading.shard import Filling
 
 _logger = logging.getLogger(__name__)
 
@@ -97,12 +99,14 @@ class DenseView:
             return self._formats[name].decode(self._part(name))
         return self._tensors.read(name)
 
-    def read_into(self, name: str, slot: torch.Tensor) -> None:
-        """Fill a contiguous tensor of the same shape."""
-        if name in self._formats:
-            slot.copy_(self.read(name))
-        else:
-            self._tensors.read_into(name, slot)
+    def fillings(self, name: str, slot: torch.Tensor) -> Iterator[Filling]:
+        """What fills a contiguous tensor of the same shape, in parts for several threads."""
+        if name not in self._formats:
+            return self._tensors.fillings(name, slot)
+        return iter([functools.partial(self._decode_into, name, slot)])
+
+    def _decode_into(self, name: str, slot: torch.Tensor) -> None:
+        slot.copy_(self.read(name))
 
     def _part(self, name: str) -> Callable[[str], torch.Tensor | None]:
         """Reads the parts of a quantised projection by their suffix, None where one is absent."""

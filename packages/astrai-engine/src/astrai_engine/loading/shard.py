@@ -1,10 +1,11 @@
 """One safetensors file: where its tensors are, read straight into memory that is already ours."""
 
+import functools
 import json
 import math
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,12 +28,15 @@ _DTYPES = {
     "BOOL": torch.bool,
 }
 _LONGEST_HEADER = 100_000_000
-_STAGING_VALUES = 1 << 20
-"""Values converted at a time, where they are not stored in the dtype they are wanted in."""
-
+_PIECE_BYTES = 8 << 20
+"""Read at a time: large enough for a disk, small enough for several threads to stay close to each
+other in the file and for what is converted to stay in the processor's cache."""
 
 OnRead = Callable[[int], None]
-"""Told the bytes of each tensor that has been read; called from several threads."""
+"""Told the bytes of each piece that has been read; called from several threads."""
+
+Filling = Callable[[], None]
+"""Fills a part of a tensor; may run on any thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ class Shard:
 
     Args:
         path: the file.
-        on_read: told the bytes of each tensor that has been read.
+        on_read: told the bytes of each piece that has been read.
 
     Attributes:
         path: the file.
@@ -87,30 +91,35 @@ class Shard:
         """A tensor as it is stored, on the CPU."""
         stored = self.tensors[name]
         tensor = torch.empty(stored.shape, dtype=stored.dtype)
-        self.read_into(name, tensor)
+        for fill in self.fillings(name, tensor):
+            fill()
         return tensor
 
-    def read_into(self, name: str, slot: torch.Tensor) -> None:
-        """Fill a tensor of the same shape, in its own dtype and on its own device.
+    def fillings(self, name: str, slot: torch.Tensor) -> Iterator[Filling]:
+        """What fills a tensor of the same shape, in its own dtype and on its own device.
 
         Args:
             name: a key of ``tensors``.
             slot: contiguous.
 
-        Raises:
-            ModelLoadError: the file ended, or could not be read.
+        Returns:
+            Parts, in the order of the file. Each raises ModelLoadError where the file ends or
+            can't be read.
         """
         stored, values = self.tensors[name], slot.view(-1)
-        if slot.device.type == "cpu" and slot.dtype == stored.dtype:
-            self._read_bytes(values, stored.start)
-        else:
-            staging = torch.empty(min(_STAGING_VALUES, len(values)), dtype=stored.dtype)
-            for first in range(0, len(values), _STAGING_VALUES):
-                piece = staging[: min(_STAGING_VALUES, len(values) - first)]
-                self._read_bytes(piece, stored.start + first * stored.dtype.itemsize)
-                values[first : first + len(piece)].copy_(piece)
+        step = _PIECE_BYTES // stored.dtype.itemsize
+        for first in range(0, len(values), step):
+            start = stored.start + first * stored.dtype.itemsize
+            yield functools.partial(self._fill, values[first : first + step], stored.dtype, start)
+
+    def _fill(self, target: torch.Tensor, stored: torch.dtype, start: int) -> None:
+        is_ready = target.device.type == "cpu" and target.dtype == stored
+        values = target if is_ready else torch.empty(len(target), dtype=stored)
+        self._read_bytes(values, start)
+        if not is_ready:
+            target.copy_(values)
         if self._on_read is not None:
-            self._on_read(stored.num_bytes)
+            self._on_read(values.nbytes)
 
     def _read_bytes(self, target: torch.Tensor, start: int) -> None:
         """Fill a flat tensor on the CPU with the bytes from a place in the file on."""

@@ -15,6 +15,7 @@ from astrai_engine.models.weights import (
     Packer,
     Projection,
 )
+from astrai_kernels.cpu.huge_pages import HugePageArena
 from astrai_kernels.ops import LinearWeight, Mixture
 
 NORM_NAMES: dict[NormPlacement, dict[str, str]] = {
@@ -66,6 +67,7 @@ class _Allocation:
     packer: Packer | None
     slots: dict[str, torch.Tensor] = field(default_factory=dict)
     packed: set[str] = field(default_factory=set)
+    memory: HugePageArena = field(default_factory=HugePageArena)
 
     def model(self) -> ModelWeights:
         config, prefix = self.config, self.config.weight_prefix
@@ -181,7 +183,7 @@ class _Allocation:
 
     def _dense(self, projection: Projection) -> LinearWeight:
         rows = sum(projection.rows)
-        weight = torch.empty(rows, projection.columns, device=self.device, dtype=self.dtype)
+        weight = self._matrix(rows, projection.columns)
         bias = None
         if projection.has_bias:
             bias = torch.empty(rows, device=self.device, dtype=self.dtype)
@@ -192,6 +194,13 @@ class _Allocation:
                 self.slots[f"{name}.bias"] = bias[start : start + count]
             start += count
         return LinearWeight(weight, bias)
+
+    def _matrix(self, rows: int, columns: int) -> torch.Tensor:
+        """On the CPU in huge pages: to fill and to read those is faster."""
+        if self.device.type != "cpu":
+            return torch.empty(rows, columns, device=self.device, dtype=self.dtype)
+        memory = self.memory.zeros(rows * columns * self.dtype.itemsize)
+        return memory.view(self.dtype).view(rows, columns)
 
 
 def _joined(

@@ -140,12 +140,12 @@ FAMILIES = {
         fields={"qkv_bias": False, "output_bias": False},
     ),
     "qwen2": Family(
-        defaults={"max_window_layers": 28},
+        defaults={"sliding_window": 4096, "max_window_layers": 28},
         is_windowed=_later_windows,
         fields={"qkv_bias": True, "output_bias": False},
     ),
     "qwen3": Family(
-        defaults={"head_dim": 128, "max_window_layers": 28},
+        defaults={"head_dim": 128, "sliding_window": 4096, "max_window_layers": 28},
         is_windowed=_later_windows,
         fields={"qk_norm": "head"},
     ),
