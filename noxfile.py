@@ -181,6 +181,13 @@ def gemma(session: nox.Session) -> None:
 
 
 @nox.session
+def scale(session: nox.Session) -> None:
+    """Several processes serve one model: replicas under Ray Serve."""
+    sync(session, "--all-packages", "--group", "scale")
+    session.run("pytest", "-m", "scale", "tests/scale", *session.posargs)
+
+
+@nox.session
 def structured(session: nox.Session) -> None:
     """Random JSON schemas on the embedded model: what ends by itself matches its schema."""
     sync(session, "--package", "astrai-engine", "--group", "structured")

@@ -115,6 +115,16 @@ def _traced(
     return [middleware], tracing.flushing(lifespan, provider)
 
 
+def cors_options(settings: Settings) -> dict[str, Any]:
+    """What pages of other origins may do, as options of ``CORSMiddleware``."""
+    return {
+        "allow_origins": settings.cors_origins,
+        "allow_methods": ["*"],
+        "allow_headers": ["*"],
+        "expose_headers": ["x-request-id", "request-id", "retry-after"],
+    }
+
+
 def _middleware(
     settings: Settings, metrics: ServerMetrics, tracing: list[Middleware]
 ) -> list[Middleware]:
@@ -126,15 +136,7 @@ def _middleware(
         Middleware(ResponseCounter, metrics=metrics),
     ]
     if settings.cors_origins:
-        stack.append(
-            Middleware(
-                CORSMiddleware,
-                allow_origins=settings.cors_origins,
-                allow_methods=["*"],
-                allow_headers=["*"],
-                expose_headers=["x-request-id", "request-id", "retry-after"],
-            )
-        )
+        stack.append(Middleware(CORSMiddleware, **cors_options(settings)))
     stack += [
         Middleware(ErrorBoundary),
         Middleware(PathMiddleware),
