@@ -52,15 +52,30 @@ class Results:
     """Measurements, by what did what.
 
     Args:
-        records: of any number of rounds.
+        records: of any number of rounds, in the order they were found; ours come first in a round.
     """
 
     def __init__(self, records: Sequence[Record]) -> None:
         self._values: dict[tuple[str, str], list[float]] = {}
+        self._ratios: dict[tuple[str, str], list[float]] = {}
         self._units: dict[str, str] = {}
+        own: dict[str, float] = {}
         for record in records:
-            self._values.setdefault((record.system, record.work), []).append(record.value)
+            key = record.system, record.work
+            self._values.setdefault(key, []).append(record.value)
             self._units[record.work] = record.unit
+            if record.system == "astrai":
+                own[record.work] = record.value
+            elif record.work in own:
+                self._ratios.setdefault(key, []).append(own[record.work] / record.value)
+
+    def ratio(self, peer: str, work: str) -> str:
+        """Ours by a peer's in the same round, the median of all rounds; empty without any.
+
+        A machine that others share is slower in one round than in the next, for both.
+        """
+        ratios = self._ratios.get((peer, work))
+        return "" if ratios is None else f"{statistics.median(ratios):.2f}x"
 
     def median(self, system: str, work: str) -> float | None:
         """The median of all rounds; None where there were none."""
@@ -105,7 +120,7 @@ def comparison(results: Results) -> list[str]:
         cells = [WORK[kind].format(size), results.cell("astrai", work)]
         for peer, target in zip(PEERS.values(), targets, strict=True):
             cells.append(results.cell(peer, work))
-            cells += [_ratio(results, peer, work), f"{target}x"]
+            cells += [results.ratio(peer, work), f"{target}x"]
         lines.append("| " + " | ".join([*cells, str(results.rounds(work))]) + " |")
     return lines
 
@@ -121,7 +136,7 @@ def others(results: Results) -> list[str]:
         cells = [
             WORK[kind].format(size),
             *(results.cell(name, work) for name in ("astrai", "astrai int8", "transformers fp32")),
-            _ratio(results, "transformers fp32", work),
+            results.ratio("transformers fp32", work),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
@@ -195,11 +210,6 @@ def _plot_latencies(results: Results, path: Path) -> None:
     panels[0].legend()
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
-
-
-def _ratio(results: Results, peer: str, work: str) -> str:
-    own, other = results.median("astrai", work), results.median(peer, work)
-    return "" if own is None or other is None else f"{own / other:.2f}x"
 
 
 def main() -> None:
