@@ -105,6 +105,9 @@ BLOCKS = {
     "docs/guides/page.md": {
         "python packages/astrai-api/benchmarks/live_feed.py": ALONE,
     },
+    "docs/guides/replicas.md": {
+        'pip install "astrai-api[ray]"': "needs Ray; `nox -s scale` runs the file below it",
+    },
     "docs/reference/models.md": {
         "pip install": HERE,
     },
