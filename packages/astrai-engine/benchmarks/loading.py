@@ -10,7 +10,6 @@ alone on the machine::
 
 import argparse
 import json
-import mmap
 import os
 import subprocess
 import sys
@@ -38,6 +37,13 @@ CONFIG = {
 NEEDED_SHARE_OF_READING = 0.7
 MOST_ANONYMOUS_MEMORY = 1.1
 PIECE = 1 << 24
+USE_MEMORY = """
+import mmap, sys
+memory = mmap.mmap(-1, int(sys.argv[1]), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise(mmap.MADV_HUGEPAGE)
+for at in range(0, len(memory), 1 << 21):
+    memory[at] = 1
+"""
 
 
 def shapes() -> dict[str, list[int]]:
@@ -91,12 +97,11 @@ def forget(path: Path) -> None:
 
 def have_memory(size: int) -> None:
     """Use so much memory in a process that then ends: for the page cache, and for the tensors."""
-    use = "import mmap, sys; mmap.mmap(-1, int(sys.argv[1]), flags=int(sys.argv[2]))"
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
-    subprocess.run([sys.executable, "-c", use, str(size), str(flags)], check=True)
+    subprocess.run([sys.executable, "-c", USE_MEMORY, str(size)], check=True)
 
 
 def read_seconds(path: Path) -> float:
+    have_memory(path.stat().st_size)
     start = time.perf_counter()
     subprocess.run(["cat", str(path)], stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - start
@@ -121,6 +126,7 @@ def load_once(folder: Path) -> None:
         while not done.wait(0.002):
             peak = max(peak, anonymous_bytes())
 
+    have_memory(2 * sum(file.stat().st_size for file in folder.glob("*.safetensors")))
     watcher = threading.Thread(target=watch)
     watcher.start()
     start = time.perf_counter()
@@ -148,7 +154,6 @@ def main() -> None:
             for is_load in (False, True):
                 if not options.warm:
                     forget(path)
-                have_memory(2 * size)
                 if not is_load:
                     reads.append(read_seconds(path))
                     continue

@@ -42,7 +42,7 @@ def engine(path):
 
 
 @pytest.fixture(scope="module")
-def reference(path):
+def reference(path, quick_transformers):
     return AutoModelForCausalLM.from_pretrained(
         path.parent, gguf_file=path.name, dtype=torch.float32
     ).eval()
