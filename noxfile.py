@@ -1,5 +1,6 @@
 """Every check of the project. ``uv run nox`` runs the default ones; ``uv run nox -l`` lists all."""
 
+import itertools
 import re
 import shutil
 import subprocess
@@ -120,9 +121,9 @@ def soak(session: nox.Session) -> None:
 
 @nox.session
 def load(session: nox.Session) -> None:
-    """Many clients on a real server for five minutes; ``-- --clients 8 --seconds 30`` for less."""
+    """A mixed load with faults on a real server; ``-- --minutes 30 --report`` for a release."""
     sync(session, "--all-packages", "--group", "model")
-    session.run("python", "tests/load/streams.py", *session.posargs)
+    session.run("python", "tests/load/mixed_load.py", *session.posargs)
 
 
 @nox.session
@@ -299,6 +300,45 @@ def build(session: nox.Session) -> None:
             session.run(python, "tests/release/run_snippets.py", document, external=True)
 
 
+@nox.session(reuse_venv=False)
+@nox.parametrize("package", PACKAGES, ids=PACKAGES)
+def lowest(session: nox.Session, package: str) -> None:
+    """One package's tests with the oldest versions of what it depends on that it allows."""
+    manifest = ROOT / "packages" / package / "pyproject.toml"
+    python = str(Path(session.bin) / "python")
+    found_at = ["--find-links", str(_built(session))]
+    _install(
+        session, python, "--resolution", "lowest-direct", *found_at, "--excludes",
+        str(_excluded(session)), "--requirements", str(manifest), "--group", f"{manifest}:test",
+    )  # fmt: skip
+    _install(session, python, "--no-deps", *found_at, package)
+    session.run(
+        "pytest", f"packages/{package}/tests", "--numprocesses=auto", "--dist=loadfile",
+        "-W", "default",  # old versions warn of what has changed since
+        *session.posargs, env={"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+@nox.session(venv_backend="none")
+def resolve(session: nox.Session) -> None:
+    """Find wheels of all we depend on, for each Python and platform that we support."""
+    manifests = [f"packages/{name}/pyproject.toml" for name in PACKAGES]
+    groups = [f"--group={manifest}:test" for manifest in manifests]
+    extras = ["--extra=disk", "--extra=transformers", "--extra=otel"]
+    pythons = re.findall(r'Python :: (3\.\d+)"', (ROOT / manifests[0]).read_text())
+    for python, platform in itertools.product(pythons, PLATFORMS):
+        session.run(
+            "uv", "pip", "compile", "--quiet", "--only-binary=:all:", *manifests, *groups, *extras,
+            f"--python-version={python}", f"--python-platform={platform}",
+            "--output-file", str(Path(session.create_tmp()) / f"{python}-{platform}.txt"),
+            external=True, silent=True, env={"MACOSX_DEPLOYMENT_TARGET": "14.0"},
+        )  # fmt: skip
+
+
+PLATFORMS = ("x86_64-manylinux_2_31", "aarch64-manylinux_2_31", "aarch64-apple-darwin")
+"""The oldest systems that all dependencies have wheels for: glibc 2.31, and macOS 14."""
+
+
 @nox.session
 def sbom(session: nox.Session) -> None:
     """Write dist/<package>.cdx.json: what an installation of each package consists of."""
@@ -340,6 +380,14 @@ def _built(session: nox.Session) -> Path:
         external=True,
     )  # fmt: skip
     return folder
+
+
+def _excluded(session: nox.Session) -> Path:
+    """A file that names what the workspace never installs."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]
+    path = Path(session.create_tmp()).absolute() / "excluded.txt"
+    path.write_text("\n".join(settings["exclude-dependencies"]))
+    return path
 
 
 def _environment(session: nox.Session, name: str) -> str:

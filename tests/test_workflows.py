@@ -90,6 +90,18 @@ def test_ci_tests_every_package_on_every_supported_python(root):
     assert not any("gpu" in str(job["runs-on"]) for job in load(root, "ci.yml")["jobs"].values())
 
 
+def test_ci_tests_every_package_on_other_platforms_and_with_old_versions(root):
+    jobs = load(root, "ci.yml")["jobs"]
+    packages = jobs["tests"]["strategy"]["matrix"]["package"]
+    for name, session in (("platforms", "tests"), ("versions", "lowest")):
+        assert jobs[name]["strategy"]["matrix"]["package"] == packages
+        run = jobs[name]["steps"][-1]["run"]
+        assert run == f'uv run nox -s "{session}(${{{{ matrix.package }}}})"'
+    systems = jobs["platforms"]["strategy"]["matrix"]["os"]
+    assert any("arm" in system for system in systems)
+    assert any("macos" in system for system in systems)
+
+
 def test_one_gate_waits_for_every_job(root):
     jobs = load(root, "ci.yml")["jobs"]
     gate = jobs.pop("gate")
