@@ -189,9 +189,11 @@ def gemma(session: nox.Session) -> None:
 
 @nox.session
 def scale(session: nox.Session) -> None:
-    """Several processes serve one model: replicas under Ray Serve."""
+    """Several processes serve one model: replicas under Ray Serve, and ranks that share it out."""
     sync(session, "--all-packages", "--group", "scale")
-    session.run("pytest", "-m", "scale", "tests/scale", *session.posargs)
+    session.run(
+        "pytest", "-m", "scale", "tests/scale", *session.posargs, env={"OMP_NUM_THREADS": "1"}
+    )
 
 
 @nox.session

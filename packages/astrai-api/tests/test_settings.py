@@ -26,6 +26,7 @@ VALUES = {
     "GENERATION_CONFIG": ("none", "none"),
     "SERVED_MODEL_NAME": ("a, b,*", ("a", "b", "*")),
     "DEVICE": ("cuda:1", "cuda:1"),
+    "TENSOR_PARALLEL_SIZE": ("2", 2),
     "DTYPE": ("bfloat16", "bfloat16"),
     "QUANTIZATION": ("int8", "int8"),
     "ACTIVATIONS": ("int8", "int8"),
@@ -83,13 +84,15 @@ def test_every_field_is_covered():
 
 
 def test_engine_gets_its_part(environment):
-    values = {**VALUES, "PREFIX_CACHE": ("1", True)}  # which the tiers need
+    needed = {"PREFIX_CACHE": ("1", True), "TENSOR_PARALLEL_SIZE": ("1", 1)}  # by the tiers
+    values = {**VALUES, **needed}
     config = environment(**{name: raw for name, (raw, _) in values.items()}).engine_config()
     for name, (_, value) in values.items():
         if hasattr(config, name.lower()):
             assert getattr(config, name.lower()) == value
     assert (config.model, config.disk_cache_bytes) == ("some/model", 2000000)
-    assert not environment(PREFIX_CACHE="0", **NO_TIERS).engine_config().prefix_cache
+    other = environment(PREFIX_CACHE="0", TENSOR_PARALLEL_SIZE="2", **NO_TIERS).engine_config()
+    assert (other.prefix_cache, other.tensor_parallel_size) == (False, 2)
 
 
 def test_empty_is_unset(environment):

@@ -138,3 +138,5 @@ def test_sizes_are_checked(name):
         EngineConfig(**{name: -1})
     with pytest.raises(ConfigurationError, match=f"{name} needs the prefix cache"):
         EngineConfig(prefix_cache=False, **{name: 1})
+    with pytest.raises(ConfigurationError, match=f"{name} needs tensor_parallel_size 1"):
+        EngineConfig(tensor_parallel_size=2, **{name: 1})

@@ -36,6 +36,24 @@ def test_weights_take_what_their_tensors_take(tiny_checkpoint, dtype):
     assert examine(config).plan.weights == pytest.approx(expected, rel=0.1)
 
 
+def test_a_rank_has_its_share(tiny_checkpoint):
+    plans = [
+        examine(
+            EngineConfig(
+                model=str(tiny_checkpoint),
+                device="cpu",
+                n_tokens=512,
+                quantization="none",
+                tensor_parallel_size=size,
+            )
+        ).plan
+        for size in (1, 2)
+    ]
+    assert plans[1].kv_per_token == plans[0].kv_per_token // 2
+    assert plans[1].pool == plans[0].pool // 2
+    assert plans[1].weights == pytest.approx(plans[0].weights / 2, rel=0.05)
+
+
 def test_a_model_in_the_cache_has_a_plan(tiny_checkpoint, monkeypatch):
     stored = StoredModel("some/model", tiny_checkpoint, 1, "abc", 0.0)
     monkeypatch.setattr("astrai_engine.doctor.list_models", lambda: [stored])

@@ -310,6 +310,40 @@ def test_a_lost_loop_answers_everybody_and_refuses_newcomers():
     assert len(harness.closed) == 2
 
 
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_a_loop_that_loses_what_it_needs_says_so(is_idle):
+    """At rest, and in the middle of a step, whose result then counts for nothing."""
+    gate, error = Gate(), EngineUnavailableError("Gone.")
+    with Harness(gate) as harness:
+        handles = [] if is_idle else [harness.submit("a"), harness.submit("b")]
+        if not is_idle:
+            assert gate.entered.wait(20)
+        harness.loop.lose(error)
+        gate.open.set()
+        for handle in handles:
+            (event,) = list(handle)
+            assert event.error is error
+        harness.loop._thread.join(20)
+        assert not harness.loop.is_alive
+        with pytest.raises(EngineUnavailableError, match="Gone"):
+            harness.submit("c")
+        harness.loop.lose(error)
+    assert len(harness.closed) == len(handles)
+
+
+def test_a_step_that_finds_the_engine_lost_ends_the_loop():
+    error = EngineUnavailableError("Gone.")
+
+    def script(sequence):
+        raise error
+
+    with Harness(script) as harness:
+        (event,) = list(harness.submit("a"))
+        assert event.error is error
+        harness.loop._thread.join(20)
+        assert not harness.loop.is_alive
+
+
 def test_stop_ends_what_runs_and_the_thread():
     gate = Gate()
     harness = Harness(gate)

@@ -84,6 +84,8 @@ class Settings(BaseSettings):
             works, ``*`` accepts any.
         device: where to compute: ``cpu``, ``cuda``, or one like ``cuda:1``; auto is the first GPU
             if there is one.
+        tensor_parallel_size: processes that run the model together, each with a share of it: on
+            as many GPUs, from ``device`` on, or on CPUs.
         dtype: number format of weights and activations: ``float32``, ``bfloat16``, ``float16``;
             auto is float32 on CPUs, bfloat16 on GPUs.
         quantization: of weights, on CPUs: ``int8`` and ``int4`` round any checkpoint, ``none``
@@ -140,6 +142,7 @@ class Settings(BaseSettings):
     generation_config: GenerationConfig = "auto"
     served_model_name: CommaSeparated = ()
     device: Annotated[str, AfterValidator(_device)] = "auto"
+    tensor_parallel_size: Count = 1
     dtype: Dtype = "auto"
     quantization: Quantization = "auto"
     activations: Activations = "int16"
@@ -178,6 +181,7 @@ class Settings(BaseSettings):
             chat_template=self.chat_template,
             generation_config=self.generation_config,
             device=self.device,
+            tensor_parallel_size=self.tensor_parallel_size,
             dtype=self.dtype,
             kv_dtype=self.kv_dtype,
             quantization=self.quantization,

@@ -1,8 +1,9 @@
 """Puts the parts of an engine together: settings in, everything but the thread out."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
+from pathlib import Path
 
 import torch
 
@@ -11,14 +12,20 @@ from astrai_engine.chunk_budget import ChunkBudget
 from astrai_engine.config import EngineConfig, EngineInfo, SpeculationMode
 from astrai_engine.constraint import GrammarCompiler, TokenMasks
 from astrai_engine.decode_graphs import CudaRecorder
-from astrai_engine.executor import ModelExecutor
-from astrai_engine.loading import LoadedModel, load_model, resolve_source
+from astrai_engine.executor import LanguageModel, ModelExecutor
+from astrai_engine.loading import LoadedModel, ModelSource, load_model, resolve_source
 from astrai_engine.loading.identity import model_identity
+from astrai_engine.loading.loader import WeightFormat, fetch
+from astrai_engine.parallel.crew import Crew
+from astrai_engine.parallel.leading_model import LeadingModel
+from astrai_engine.parallel.orders import LoadOrder, ServeOrder
+from astrai_engine.parallel.ranks import ProcessRanks
 from astrai_engine.placement import (
     choose_device,
     choose_dtype,
     choose_kv_dtype,
     choose_precision,
+    rank_devices,
     use_threads,
 )
 from astrai_engine.prompt import PromptEncoder
@@ -50,6 +57,7 @@ class EngineParts:
         executor: runs it; warm already.
         position_offset: what the model adds to the positions of a request, by the tokens it may
             grow to.
+        crew: the processes that run the model together with this one; None where it is alone.
     """
 
     info: EngineInfo
@@ -63,6 +71,7 @@ class EngineParts:
     scheduler: Scheduler
     executor: ModelExecutor
     position_offset: Callable[[int], int]
+    crew: Crew | None
 
 
 def assemble(config: EngineConfig) -> EngineParts:
@@ -71,37 +80,82 @@ def assemble(config: EngineConfig) -> EngineParts:
     Raises:
         ConfigurationError: the model can't be found or loaded, or a setting is wrong.
     """
+    form = _form(config)
+    source = resolve_source(config.model, revision=config.revision)
+    if config.tensor_parallel_size == 1:
+        return _assemble(config, source, form, None)
+    source = fetch(source)
+    crew = _start_crew(config, source, form)
+    try:
+        return _assemble(config, source, form, crew)
+    except BaseException:
+        crew.close()
+        raise
+
+
+def _form(config: EngineConfig) -> WeightFormat:
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
     if config.num_threads is not None:
         use_threads(config.num_threads, device)
-    precision = choose_precision(config.quantization, device, dtype)
-    loaded = load_model(
-        resolve_source(config.model, revision=config.revision),
+    return WeightFormat(
         device=device,
         dtype=dtype,
-        precision=precision,
+        precision=choose_precision(config.quantization, device, dtype),
         activation_bits=8 if config.activations == "int8" else 16,
+    )
+
+
+def _start_crew(config: EngineConfig, source: ModelSource, form: WeightFormat) -> Crew:
+    """Let all other ranks begin to load their shares."""
+    size = config.tensor_parallel_size
+    orders = [
+        LoadOrder(
+            rank=rank,
+            size=size,
+            path=Path(source.location),
+            form=replace(form, device=device),
+            num_threads=config.num_threads,
+            num_torch_threads=torch.get_num_threads(),
+        )
+        for rank, device in enumerate(rank_devices(form.device, size))
+    ]
+    return Crew(orders[1:], ProcessRanks(0, size))
+
+
+def _assemble(
+    config: EngineConfig, source: ModelSource, form: WeightFormat, crew: Crew | None
+) -> EngineParts:
+    device, dtype = form.device, form.dtype
+    loaded = load_model(
+        source,
+        device=device,
+        dtype=dtype,
+        precision=form.precision,
+        activation_bits=form.activation_bits,
         chat_template=config.chat_template,
+        group=None if crew is None else crew.group,
     )
     kv_dtype = choose_kv_dtype(config.kv_dtype, device, dtype, loaded.precision)
     sizes = choose_sizes(
-        config, loaded.config, device=device, kv_dtype=kv_dtype, free_bytes=free_memory(device)
+        config, loaded.config, device=device, kv_dtype=kv_dtype, free_bytes=_free(device, crew)
     )
     loaded.model.fit_context(sizes.max_seq_len)
     tiers = CacheTiers(config)
     pool = _pool(config, loaded, sizes, device, kv_dtype, tiers)
+    model: LanguageModel = loaded.model
+    if crew is not None:
+        crew.connect(_serve_order(config, sizes, pool), device)
+        model = LeadingModel(loaded.model, crew, config.page_size)
     workspace = InferenceWorkspace(
         config.max_batch_size, sizes.max_step_tokens, sizes.max_seq_len, device
     )
     eos_token_ids = loaded.defaults.eos_token_ids
     vocab_size = loaded.config.vocab_size
-    executor = ModelExecutor(
-        loaded.model, pool, workspace, Sampler(eos_token_ids), TokenMasks(vocab_size)
-    )
+    executor = ModelExecutor(model, pool, workspace, Sampler(eos_token_ids), TokenMasks(vocab_size))
     no_graphs = executor.load_kernels(_attention_shape(config, loaded, device, dtype, kv_dtype))
     warm_up(executor, pool)
-    if device.type == "cuda" and config.cuda_graphs and no_graphs is None:
+    if device.type == "cuda" and config.cuda_graphs and no_graphs is None and crew is None:
         record_decode(executor, CudaRecorder(device))
     return EngineParts(
         info=_info(config, loaded, sizes, device, dtype, kv_dtype),
@@ -126,6 +180,26 @@ def assemble(config: EngineConfig) -> EngineParts:
         ),
         executor=executor,
         position_offset=loaded.model.position_offset,
+        crew=crew,
+    )
+
+
+def _free(device: torch.device, crew: Crew | None) -> int:
+    """Memory that is left for one rank's part of the pool."""
+    own = free_memory(device)
+    if crew is None:
+        return own
+    least = min(own, crew.wait_loaded())
+    return least // crew.group.size if device.type == "cpu" else least  # CPUs share theirs
+
+
+def _serve_order(config: EngineConfig, sizes: Sizes, pool: PagePool) -> ServeOrder:
+    return ServeOrder(
+        max_seq_len=sizes.max_seq_len,
+        max_batch_size=config.max_batch_size,
+        n_tokens=pool.n_tokens,
+        page_size=config.page_size,
+        kv_dtype=pool.dtype,
     )
 
 
@@ -203,6 +277,7 @@ def _info(
     return EngineInfo(
         model=loaded.name,
         device=str(device),
+        tensor_parallel_size=config.tensor_parallel_size,
         dtype=str(dtype).removeprefix("torch."),
         kv_dtype=str(kv_dtype).removeprefix("torch."),
         quantization=loaded.precision,

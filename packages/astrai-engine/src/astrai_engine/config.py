@@ -25,6 +25,8 @@ class EngineConfig:
         generation_config: whether what a request leaves open is as the model's makers want it;
             see `EngineInfo.sampling_defaults`.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
+        tensor_parallel_size: processes that run the model together, each with a share of its
+            heads and dimensions: on as many GPUs, from ``device`` on, or on one machine's CPUs.
         dtype: of weights and activations; auto is what the device runs fast.
         kv_dtype: of the K/V cache; auto is float16 beside quantised weights, else the model's.
         quantization: of weights, on the CPU: ``int8`` and ``int4`` round any checkpoint, ``none``
@@ -60,6 +62,7 @@ class EngineConfig:
     chat_template: str | None = None
     generation_config: GenerationConfig = "auto"
     device: str = "auto"
+    tensor_parallel_size: int = 1
     dtype: Dtype = "auto"
     kv_dtype: KVDtype = "auto"
     quantization: Quantization = "auto"
@@ -79,13 +82,13 @@ class EngineConfig:
     cuda_graphs: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("max_batch_size", "page_size", "max_queue"):
+        for name in ("max_batch_size", "page_size", "max_queue", "tensor_parallel_size"):
             _at_least_one(name, getattr(self, name))
         for name in ("max_seq_len", "n_tokens", "max_step_tokens", "num_threads"):
             if getattr(self, name) is not None:
                 _at_least_one(name, getattr(self, name))
         for name in ("host_cache_bytes", "disk_cache_bytes"):
-            _tier(name, getattr(self, name), prefix_cache=self.prefix_cache)
+            _tier(name, getattr(self, name), self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +97,8 @@ class EngineInfo:
 
     Attributes:
         model: its name.
-        device: where it runs.
+        device: where it runs; the first of several.
+        tensor_parallel_size: processes that run it together.
         dtype: of weights and activations.
         kv_dtype: of the K/V cache.
         quantization: of the weights: ``none``, ``int8``, ``int4``, or ``file`` where it is the
@@ -116,6 +120,7 @@ class EngineInfo:
 
     model: str
     device: str
+    tensor_parallel_size: int
     dtype: str
     kv_dtype: str
     quantization: str
@@ -136,8 +141,13 @@ def _at_least_one(name: str, value: int) -> None:
         raise ConfigurationError(f"{name} must be at least 1, not {value}.")
 
 
-def _tier(name: str, value: int, *, prefix_cache: bool) -> None:
+def _tier(name: str, value: int, config: EngineConfig) -> None:
     if value < 0:
         raise ConfigurationError(f"{name} must be at least 0, not {value}.")
-    if value and not prefix_cache:
+    if value and not config.prefix_cache:
         raise ConfigurationError(f"{name} needs the prefix cache: turn it on, or set {name} to 0.")
+    if value and config.tensor_parallel_size > 1:
+        raise ConfigurationError(
+            f"{name} needs tensor_parallel_size 1: pages that are shared out among processes are "
+            f"not kept elsewhere. Set either to its default."
+        )

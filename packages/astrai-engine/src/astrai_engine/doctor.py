@@ -12,7 +12,15 @@ from astrai_engine.loading.gguf_file import GGUFFile
 from astrai_engine.loading.model_store import list_models
 from astrai_engine.loading.quantization import Precision
 from astrai_engine.models import ModelConfig, allocate
-from astrai_engine.placement import choose_device, choose_dtype, choose_kv_dtype, choose_precision
+from astrai_engine.models.share import Share
+from astrai_engine.parallel.ranks import ProcessRanks
+from astrai_engine.placement import (
+    choose_device,
+    choose_dtype,
+    choose_kv_dtype,
+    choose_precision,
+    rank_devices,
+)
 from astrai_engine.sizing import choose_sizes, free_memory, kv_bytes_per_token
 from astrai_kernels.doctor import report as kernels_report
 
@@ -23,6 +31,8 @@ _ROUNDED_BYTES = {"int8": 1.07, "int4": 0.57}
 @dataclass(frozen=True, kw_only=True)
 class MemoryPlan:
     """What a model and its K/V pool would take; bytes, or tokens where named so.
+
+    Of several ranks that run the model together, it is the first one's.
 
     Attributes:
         weights: about what the weights take.
@@ -80,6 +90,7 @@ def examine(config: EngineConfig) -> Examination:
         ConfigurationError: a setting is wrong on this machine.
     """
     device = choose_device(config.device)
+    rank_devices(device, config.tensor_parallel_size)
     dtype = choose_dtype(config.dtype, device)
     precision = choose_precision(config.quantization, device, dtype)
     free_bytes = free_memory(device)
@@ -129,14 +140,18 @@ def _plan(config: EngineConfig, path: Path, form: _Form) -> MemoryPlan:
     else:
         model = safetensors.read_config(path)
         form = replace(form, precision="none" if form.precision == "file" else form.precision)
-    weights = _weight_bytes(model, path, form)
+    size = config.tensor_parallel_size
+    share = Share(model, ProcessRanks(0, size)) if size > 1 else None
+    weights = _weight_bytes(model, path, form, share)
+    if share is not None:
+        model = share.config
     kv_dtype = choose_kv_dtype(config.kv_dtype, form.device, form.dtype, form.precision)
     sizes = choose_sizes(
         config,
         model,
         device=form.device,
         kv_dtype=kv_dtype,
-        free_bytes=max(form.free_bytes - weights, 0),
+        free_bytes=max(form.free_bytes - weights, 0) // (size if form.device.type == "cpu" else 1),
     )
     per_token = kv_bytes_per_token(model, kv_dtype)
     return MemoryPlan(
@@ -150,10 +165,11 @@ def _plan(config: EngineConfig, path: Path, form: _Form) -> MemoryPlan:
     )
 
 
-def _weight_bytes(model: ModelConfig, path: Path, form: _Form) -> int:
+def _weight_bytes(model: ModelConfig, path: Path, form: _Form, share: Share | None) -> int:
     if form.precision == "file":
-        return path.stat().st_size
-    weights = allocate(model, device=torch.device("meta"), dtype=form.dtype)
+        return path.stat().st_size // (1 if share is None else share.group.size)
+    config = model if share is None else share.config
+    weights = allocate(config, device=torch.device("meta"), dtype=form.dtype, share=share)
     count = sum(tensor.numel() for tensor in weights.slots.values())
     return int(count * _ROUNDED_BYTES.get(form.precision, form.dtype.itemsize))
 

@@ -66,6 +66,8 @@ class InferenceEngine:
         self._intake = Intake(parts, self._loop, self._admission)
         self._encoding = ThreadPoolExecutor(max_workers=2, thread_name_prefix="astrai-encode")
         self._loop.start()
+        if parts.crew is not None:
+            parts.crew.watch(self._loop.lose)
 
     def __enter__(self) -> Self:
         return self
@@ -313,6 +315,8 @@ class InferenceEngine:
         self.begin_drain()
         self._admission.wait_empty(timeout)
         self._loop.stop()
+        if self._parts.crew is not None:
+            self._parts.crew.close()
         self._parts.executor.close()
         self._parts.tiers.close()
         self._encoding.shutdown(wait=False, cancel_futures=True)

@@ -9,6 +9,7 @@ from astrai_engine.admission import Admission
 from astrai_engine.assembly import EngineParts
 from astrai_engine.constraint import Constraint
 from astrai_engine.delivery import EventSink
+from astrai_engine.errors import InvalidRequestError
 from astrai_engine.generation import Generation
 from astrai_engine.loop import InferenceScheduler
 from astrai_engine.prompt import EncodedPrompt
@@ -90,11 +91,17 @@ class Intake:
             QueueFullError: too many requests wait.
             EngineUnavailableError: the engine is shutting down or lost.
             BackendUnavailableError: the backend was chosen strictly and can't run.
+            InvalidRequestError: it was chosen strictly, and several processes run the model.
         """
         request, prompt_ids = prepared.request, prepared.prompt.token_ids
         choice = requested_backend()
         # A strict choice that can't run here is refused before anything is queued.
         select_backend(self._parts.device, choice=choice)
+        if choice is not None and choice.strict and self._parts.crew is not None:
+            raise InvalidRequestError(
+                "A strict choice of attention backend needs tensor_parallel_size 1: refusing a "
+                "step in one process would leave the others waiting. Choose it without strict."
+            )
         self._admission.enter(request.n, self._loop.counters.seconds_per_request, wait=wait)
         sequences: list[Sequence] = []
         seed = secrets.randbits(63) if request.seed is None else request.seed

@@ -81,6 +81,7 @@ class InferenceScheduler:
         self._outbox = Outbox()
         self._stopping = False
         self._gate = threading.Lock()
+        self._lost: EngineUnavailableError | None = None
         self._error: AstraiError | None = None
         self._thread = threading.Thread(target=self._run, name="astrai-engine", daemon=True)
 
@@ -120,6 +121,11 @@ class InferenceScheduler:
                 raise self._error
             self._inbox.put(lambda: self._add(batch))
 
+    def lose(self, error: EngineUnavailableError) -> None:
+        """End the loop, since what it cannot do without is gone; from any thread."""
+        self._lost = error
+        self._inbox.put(self._check_lost)
+
     def abort(self, request_id: str) -> None:
         """End all choices of a request; harmless when there are none."""
         self._inbox.put(lambda: self._abort(lambda g: g.sequence.request_id == request_id))
@@ -158,6 +164,9 @@ class InferenceScheduler:
                 self._step()
             self._on_stopped()
             error = EngineUnavailableError("The engine is shut down.")
+        except EngineUnavailableError as lost:
+            logger.error("The engine loop is lost: %s", lost)
+            error = lost
         except Exception:
             logger.exception("The engine loop is lost; restart the process.")
             error = EngineUnavailableError(
@@ -194,6 +203,9 @@ class InferenceScheduler:
     def _run_batch(self, batch: list[ScheduledSequence], stopwatch: Stopwatch) -> None:
         try:
             sampled = self._executor.execute(batch, stopwatch)
+            self._check_lost()
+        except EngineUnavailableError:  # nothing can run any more
+            raise
         except Exception as error:
             logger.exception("A step failed; its %d requests fail with it.", len(batch))
             failure = GenerationError(f"The model failed on this request: {error}")
@@ -283,6 +295,10 @@ class InferenceScheduler:
             ):
                 error = f"The request waited for {request.queue_timeout} seconds without starting."
                 self._fail(generation, DeadlineExceededError(error))
+
+    def _check_lost(self) -> None:
+        if self._lost is not None and self._error is None:
+            raise self._lost
 
     def _stop(self) -> None:
         self._stopping = True

@@ -34,6 +34,27 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def rank_devices(first: torch.device, size: int) -> list[torch.device]:
+    """Where each of the processes that run a model together computes.
+
+    Args:
+        first: where rank 0 does: the CPU, which all share, or a GPU, which others follow.
+        size: how many there are.
+
+    Raises:
+        ConfigurationError: this machine has fewer GPUs.
+    """
+    if first.type == "cpu" or size == 1:
+        return [first] * size
+    start, count = first.index or 0, torch.cuda.device_count()
+    if start + size > count:
+        raise ConfigurationError(
+            f"tensor_parallel_size is {size} and device {str(first)!r}, but this machine has "
+            f"{count} usable CUDA devices; choose fewer."
+        )
+    return [torch.device("cuda", index) for index in range(start, start + size)]
+
+
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     """The type for a setting: ``auto`` is float32 on CPUs and bfloat16 on GPUs.
 

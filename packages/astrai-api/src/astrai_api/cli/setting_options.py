@@ -34,6 +34,8 @@ PANELS: dict[str, dict[str, str]] = {
     "Speed and precision": {
         "device": "Where to compute: cpu, cuda, or one like cuda:1. auto takes a GPU if there is "
         "one.",
+        "tensor_parallel_size": "Processes that run the model together, each with a share of it "
+        "and a GPU: for models that one GPU has no room for.",
         "dtype": "Number format of weights and activations. auto is what the device runs fast.",
         "quantization": "Round weights to 8 or 4 bits on a CPU: less memory, faster, a little less "
         "exact. auto keeps a GGUF file's own precision, none computes with full numbers.",

@@ -12,6 +12,7 @@ from astrai_engine.errors import ModelLoadError
 from astrai_engine.loading.folder_tokenizer import read_json
 from astrai_engine.loading.hub_files import INDEX
 from astrai_engine.loading.shard import Filling, OnRead, Shard
+from astrai_engine.models.share import Cut
 
 _SINGLE = "model.safetensors"
 _READERS = min(4, os.cpu_count() or 1)
@@ -39,6 +40,16 @@ class Tensors(Protocol):
 
     def fillings(self, name: str, slot: torch.Tensor) -> Iterator[Filling]:
         """What fills a contiguous tensor of the same shape, in parts for several threads."""
+
+
+class StoredTensors(Tensors, Protocol):
+    """Tensors of which a part can be read, without keeping the rest."""
+
+    def read(self, name: str, cut: Cut | None = None) -> torch.Tensor:
+        """A tensor, or a part of it, on the CPU."""
+
+    def fillings(self, name: str, slot: torch.Tensor, cut: Cut | None = None) -> Iterator[Filling]:
+        """What fills a contiguous tensor of the same shape, or of the part's."""
 
 
 class Checkpoint:
@@ -86,13 +97,13 @@ class Checkpoint:
         """Of a tensor, rows first."""
         return self._owner[name].tensors[name].shape
 
-    def read(self, name: str) -> torch.Tensor:
-        """A tensor as it is stored, on the CPU."""
-        return self._owner[name].read(name)
+    def read(self, name: str, cut: Cut | None = None) -> torch.Tensor:
+        """A tensor as it is stored, or a part of it, on the CPU."""
+        return self._owner[name].read(name, cut)
 
-    def fillings(self, name: str, slot: torch.Tensor) -> Iterator[Filling]:
-        """What fills a contiguous tensor of the same shape, in its own dtype, on its own device."""
-        return self._owner[name].fillings(name, slot)
+    def fillings(self, name: str, slot: torch.Tensor, cut: Cut | None = None) -> Iterator[Filling]:
+        """What fills a contiguous tensor of its shape, in its own dtype, on its own device."""
+        return self._owner[name].fillings(name, slot, cut)
 
 
 def read_all(tensors: Tensors, slots: Mapping[str, torch.Tensor], names: Iterable[str]) -> None:

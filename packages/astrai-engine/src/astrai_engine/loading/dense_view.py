@@ -12,14 +12,15 @@ from typing import Any
 import torch
 
 from astrai_engine.errors import ModelLoadError
-from astrai_engine.loading.checkpoint import Tensors
+from astrai_engine.loading.checkpoint import StoredTensors
 from astrai_engine.loading.packed_weights import FORMATS, StoredWeight, WeightFormats
 from astrai_engine.loading.shard import Filling
+from astrai_engine.models.share import Cut
 
 _logger = logging.getLogger(__name__)
 
 
-def dense_view(tensors: Tensors, config: Mapping[str, Any]) -> Tensors:
+def dense_view(tensors: StoredTensors, config: Mapping[str, Any]) -> StoredTensors:
     """The tensors of a checkpoint, all dense.
 
     Args:
@@ -58,7 +59,7 @@ class DenseView:
         formats: how each kind of them is read; the first that fits a projection is used.
     """
 
-    def __init__(self, tensors: Tensors, formats: WeightFormats) -> None:
+    def __init__(self, tensors: StoredTensors, formats: WeightFormats) -> None:
         self._tensors = tensors
         names = frozenset(tensors)
         self._formats: dict[str, StoredWeight] = {}
@@ -93,20 +94,21 @@ class DenseView:
             return self._formats[name].shape(self._part(name))
         return self._tensors.shape(name)
 
-    def read(self, name: str) -> torch.Tensor:
-        """A dense tensor on the CPU."""
-        if name in self._formats:
-            return self._formats[name].decode(self._part(name))
-        return self._tensors.read(name)
-
-    def fillings(self, name: str, slot: torch.Tensor) -> Iterator[Filling]:
-        """What fills a contiguous tensor of the same shape, in parts for several threads."""
+    def read(self, name: str, cut: Cut | None = None) -> torch.Tensor:
+        """A dense tensor, or a part of it, on the CPU."""
         if name not in self._formats:
-            return self._tensors.fillings(name, slot)
-        return iter([functools.partial(self._decode_into, name, slot)])
+            return self._tensors.read(name, cut)
+        dense = self._formats[name].decode(self._part(name))
+        return dense if cut is None else cut.of(dense)
 
-    def _decode_into(self, name: str, slot: torch.Tensor) -> None:
-        slot.copy_(self.read(name))
+    def fillings(self, name: str, slot: torch.Tensor, cut: Cut | None = None) -> Iterator[Filling]:
+        """What fills a contiguous tensor of its shape, or the part's, for several threads."""
+        if name not in self._formats:
+            return self._tensors.fillings(name, slot, cut)
+        return iter([functools.partial(self._decode_into, name, slot, cut)])
+
+    def _decode_into(self, name: str, slot: torch.Tensor, cut: Cut | None) -> None:
+        slot.copy_(self.read(name, cut))
 
     def _part(self, name: str) -> Callable[[str], torch.Tensor | None]:
         """Reads the parts of a quantised projection by their suffix, None where one is absent."""

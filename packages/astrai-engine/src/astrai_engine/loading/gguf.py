@@ -9,6 +9,7 @@ from astrai_engine.loading.completeness import check_complete
 from astrai_engine.loading.gguf_config import LONG_FACTORS, ROPE_DIVISORS, SHORT_FACTORS
 from astrai_engine.loading.gguf_file import GGUFFile
 from astrai_engine.models.config import ModelConfig
+from astrai_engine.models.share import Cut, Share
 from astrai_engine.models.weights import ModelWeights
 
 _PERMUTED = ("llama", "smollm3")
@@ -54,14 +55,16 @@ class GGUFTensors:
     Args:
         file: the open file.
         config: what ``read_config`` made of it.
+        share: the part of each tensor that there is; None is all.
 
     Attributes:
         file: the same.
         names: Hugging Face's name of each tensor to the file's own.
     """
 
-    def __init__(self, file: GGUFFile, config: ModelConfig) -> None:
+    def __init__(self, file: GGUFFile, config: ModelConfig, share: Share | None = None) -> None:
         self.file = file
+        self._share = share
         self.names = {
             _hf_name(name, file.architecture): name
             for name in file.tensors
@@ -71,26 +74,40 @@ class GGUFTensors:
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """A tensor's shape by its Hugging Face name; None where there is none."""
-        return self.file.shape(self.names[name]) if name in self.names else None
+        if name not in self.names:
+            return None
+        shape, cut = self.file.shape(self.names[name]), self._cut(name)
+        return shape if cut is None else cut.shape(shape)
 
     def kind(self, name: str) -> str:
         """A tensor's quantisation, such as ``Q4_1``."""
         return self.file.kind(self.names[name])
 
-    def blocks(self, name: str) -> Array:
-        """A tensor as the file stores it, uint8 ``[rows, bytes]``."""
-        return self._ordered(name, self.file.rows(self.names[name]))
+    def blocks(self, name: str) -> Array | None:
+        """A tensor as the file stores it, uint8 ``[rows, bytes]``; None where a block is cut."""
+        own, cut = self.names[name], self._cut(name)
+        blocks = self.file.rows(own) if cut is None else self.file.rows_cut(own, cut)
+        return None if blocks is None else self._ordered(name, blocks)
 
     def read(self, name: str) -> torch.Tensor | None:
         """A tensor's values in float32; None where there is none."""
         if name not in self.names:
             return None
-        return torch.from_numpy(self._ordered(name, self.file.read(self.names[name])))
+        own, cut = self.names[name], self._cut(name)
+        values = self.file.read(own) if cut is None else self.file.read_cut(own, cut)
+        return torch.from_numpy(self._ordered(name, values))
 
     def read_into(self, name: str, values: Array) -> None:
         """Dequantise a tensor into float32 values of its shape, contiguous."""
-        self.file.read_into(self.names[name], values.reshape(-1))
+        own, cut = self.names[name], self._cut(name)
+        if cut is None:
+            self.file.read_into(own, values.reshape(-1))
+        else:
+            values[...] = self.file.read_cut(own, cut)
         values[...] = self._ordered(name, values)
+
+    def _cut(self, name: str) -> Cut | None:
+        return None if self._share is None else self._share.cut(name)
 
     def _ordered(self, name: str, values: Array) -> Array:
         is_reordered = self.file.architecture in _PERMUTED and (

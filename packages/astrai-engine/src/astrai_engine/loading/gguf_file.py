@@ -12,6 +12,7 @@ from gguf.gguf_reader import ReaderTensor
 from gguf.quants import dequantize
 
 from astrai_engine.errors import ModelLoadError
+from astrai_engine.models.share import Cut
 
 _PART = re.compile(r"(?P<stem>.+)-\d{5}-of-\d{5}\.gguf")
 _PIECE_VALUES = 1 << 16
@@ -70,6 +71,18 @@ class GGUFFile:
         self._report(data.nbytes)
         return data.reshape(self.shape(name)[0], -1)
 
+    def rows_cut(self, name: str, cut: Cut) -> np.ndarray[Any, Any] | None:
+        """Part of a tensor as the file stores it; None where it begins or ends inside a block."""
+        rows = self.rows(name)
+        if cut.dim == 0:
+            return np.concatenate([rows[each.start : each.stop] for each in cut.ranges])
+        values_per_block, bytes_per_block = GGML_QUANT_SIZES[self.tensors[name].tensor_type]
+        (columns,) = cut.ranges
+        if columns.start % values_per_block or columns.stop % values_per_block:
+            return None
+        first, last = (end // values_per_block for end in (columns.start, columns.stop))
+        return rows[:, first * bytes_per_block : last * bytes_per_block]
+
     def read(self, name: str) -> np.ndarray[Any, Any]:
         """Dequantise a tensor into a new array of its shape; see `read_into`."""
         values = np.empty(self.shape(name), np.float32)
@@ -86,21 +99,50 @@ class GGUFFile:
         Raises:
             ModelLoadError: the tensor's quantisation cannot be dequantised.
         """
-        tensor = self.tensors[name]
-        values_per_block, bytes_per_block = GGML_QUANT_SIZES[tensor.tensor_type]
-        data = tensor.data.reshape(-1).view(np.uint8)
+        data = self.tensors[name].data.reshape(-1).view(np.uint8)
+        self._dequantize(name, data, out)
+        self._report(data.nbytes)
+
+    def read_cut(self, name: str, cut: Cut) -> np.ndarray[Any, Any]:
+        """Dequantise part of a tensor, and as little as possible of the rest.
+
+        Raises:
+            ModelLoadError: the tensor's quantisation cannot be dequantised.
+        """
+        rows, shape = self.rows(name), self.shape(name)
+        out = np.empty(cut.shape(shape), np.float32)
+        if cut.dim == 0:
+            taken = np.concatenate([rows[each.start : each.stop] for each in cut.ranges])
+            self._dequantize(name, taken.reshape(-1), out.reshape(-1))
+            return out
+        values_per_block, bytes_per_block = GGML_QUANT_SIZES[self.tensors[name].tensor_type]
+        (columns,) = cut.ranges
+        first, last = columns.start // values_per_block, -(-columns.stop // values_per_block)
+        taken = rows[:, first * bytes_per_block : last * bytes_per_block]
+        width, skipped = (last - first) * values_per_block, columns.start % values_per_block
+        step = max(1, _PIECE_VALUES // width)
+        for row in range(0, shape[0], step):
+            piece = np.ascontiguousarray(taken[row : row + step])
+            values = np.empty((len(piece), width), np.float32)
+            self._dequantize(name, piece.reshape(-1), values.reshape(-1))
+            out[row : row + step] = values[:, skipped : skipped + len(columns)]
+        return out
+
+    def _dequantize(self, name: str, data: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> None:
+        """Dequantise whole blocks of a tensor, flat, in pieces."""
+        kind = self.tensors[name].tensor_type
+        values_per_block, bytes_per_block = GGML_QUANT_SIZES[kind]
         step = max(1, _PIECE_VALUES // values_per_block)
         for block in range(0, data.size // bytes_per_block, step):
             piece = data[None, block * bytes_per_block : (block + step) * bytes_per_block]
             try:
-                values = dequantize(piece, tensor.tensor_type)
+                values = dequantize(piece, kind)
             except NotImplementedError as error:
                 raise ModelLoadError(
-                    f"Tensor {name} in {self.path} is of type {tensor.tensor_type.name}, which "
+                    f"Tensor {name} in {self.path} is of type {kind.name}, which "
                     "cannot be dequantised; use a file quantised another way."
                 ) from error
             out[block * values_per_block : (block + step) * values_per_block] = values[0]
-        self._report(data.nbytes)
 
     @property
     def num_bytes(self) -> int:

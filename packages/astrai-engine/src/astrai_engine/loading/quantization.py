@@ -44,9 +44,12 @@ class BlockPacker:
         biases = [self.tensors.read(f"{n}.bias") for n in projection.names if projection.has_bias]
         if kinds or source is None or None in map(_shape, biases):
             return None
-        blocks = np.concatenate([self.tensors.blocks(name) for name in weights])
+        blocks = [self.tensors.blocks(name) for name in weights]
+        whole = [each for each in blocks if each is not None]
+        if len(whole) < len(blocks):
+            return None
         return pack_blocks(
-            torch.from_numpy(blocks),
+            torch.from_numpy(np.concatenate(whole)),
             source,
             bias=torch.cat([bias for bias in biases if bias is not None]) if biases else None,
             paired=projection.is_gate_up,

@@ -12,13 +12,21 @@ class ReadingBar:
 
     Nothing is drawn where standard error is no terminal.
 
+    Args:
+        is_shown: draw it there.
+
     Attributes:
         num_bytes: read so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_shown: bool = True) -> None:
         self._bar = tqdm(
-            desc="Loading", total=0, unit="B", unit_scale=True, leave=False, disable=None
+            desc="Loading",
+            total=0,
+            unit="B",
+            unit_scale=True,
+            leave=False,
+            disable=None if is_shown else True,
         )
         self._lock = threading.Lock()
         self.num_bytes = 0

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from astrai_engine.errors import ModelLoadError
+from astrai_engine.models.share import Cut
 
 _DTYPES = {
     "F64": torch.float64,
@@ -87,30 +88,48 @@ class Shard:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelLoadError(f"{path} can't be read ({error}); download it again.") from error
 
-    def read(self, name: str) -> torch.Tensor:
-        """A tensor as it is stored, on the CPU."""
+    def read(self, name: str, cut: Cut | None = None) -> torch.Tensor:
+        """A tensor as it is stored, or a part of it, on the CPU."""
         stored = self.tensors[name]
-        tensor = torch.empty(stored.shape, dtype=stored.dtype)
-        for fill in self.fillings(name, tensor):
+        shape = stored.shape if cut is None else cut.shape(stored.shape)
+        tensor = torch.empty(shape, dtype=stored.dtype)
+        for fill in self.fillings(name, tensor, cut):
             fill()
         return tensor
 
-    def fillings(self, name: str, slot: torch.Tensor) -> Iterator[Filling]:
-        """What fills a tensor of the same shape, in its own dtype and on its own device.
+    def fillings(self, name: str, slot: torch.Tensor, cut: Cut | None = None) -> Iterator[Filling]:
+        """What fills a tensor of its shape, or of a part's, in its own dtype on its own device.
 
         Args:
             name: a key of ``tensors``.
             slot: contiguous.
+            cut: the part; None is all. Nothing else is read.
 
         Returns:
             Parts, in the order of the file. Each raises ModelLoadError where the file ends or
             can't be read.
         """
         stored, values = self.tensors[name], slot.view(-1)
+        if cut is not None:
+            yield functools.partial(self._fill_cut, values, stored, cut)
+            return
         step = _PIECE_BYTES // stored.dtype.itemsize
         for first in range(0, len(values), step):
             start = stored.start + first * stored.dtype.itemsize
             yield functools.partial(self._fill, values[first : first + step], stored.dtype, start)
+
+    def _fill_cut(self, target: torch.Tensor, stored: StoredTensor, cut: Cut) -> None:
+        is_ready = target.device.type == "cpu" and target.dtype == stored.dtype
+        values = target if is_ready else torch.empty(len(target), dtype=stored.dtype)
+        filled = 0
+        for first, count in cut.runs(stored.shape):
+            start = stored.start + first * stored.dtype.itemsize
+            self._read_bytes(values[filled : filled + count], start)
+            filled += count
+        if not is_ready:
+            target.copy_(values)
+        if self._on_read is not None:
+            self._on_read(stored.num_bytes)
 
     def _fill(self, target: torch.Tensor, stored: torch.dtype, start: int) -> None:
         is_ready = target.device.type == "cpu" and target.dtype == stored

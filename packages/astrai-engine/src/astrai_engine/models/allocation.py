@@ -6,17 +6,20 @@ from typing import Any
 import torch
 
 from astrai_engine.models.config import ExpertsConfig, LayerConfig, ModelConfig, NormPlacement
+from astrai_engine.models.parallel import SummedWeight, VocabularyPart
+from astrai_engine.models.share import Share
 from astrai_engine.models.weights import (
-    AnyWeight,
     GatedWeights,
     LayerNorms,
     LayerWeights,
     ModelWeights,
     Packer,
     Projection,
+    TableWeight,
 )
 from astrai_kernels.cpu.huge_pages import HugePageArena
-from astrai_kernels.ops import LinearWeight, Mixture
+from astrai_kernels.cpu.weights import PackedWeight
+from astrai_kernels.ops import LinearWeight, Mixture, Weight
 
 NORM_NAMES: dict[NormPlacement, dict[str, str]] = {
     "before": {"attention": "input_layernorm", "mlp": "post_attention_layernorm"},
@@ -44,19 +47,21 @@ def allocate(
     device: torch.device,
     dtype: torch.dtype,
     packer: Packer | None = None,
+    share: Share | None = None,
 ) -> ModelWeights:
     """Reserve memory for a model, uninitialised.
 
     Args:
-        config: its shapes.
+        config: its shapes; those of the share where there is one.
         device: where the tensors live.
         dtype: of every dense tensor.
         packer: asked for every projection first.
+        share: the part of the model to allocate; None is all.
 
     Returns:
         Weights whose ``slots`` are still to be filled.
     """
-    return _Allocation(config, device, dtype, packer).model()
+    return _Allocation(config, device, dtype, packer, share).model()
 
 
 @dataclass
@@ -65,6 +70,7 @@ class _Allocation:
     device: torch.device
     dtype: torch.dtype
     packer: Packer | None
+    share: Share | None
     slots: dict[str, torch.Tensor] = field(default_factory=dict)
     packed: set[str] = field(default_factory=set)
     memory: HugePageArena = field(default_factory=HugePageArena)
@@ -100,12 +106,7 @@ class _Allocation:
                 columns=config.hidden_size,
                 has_bias=config.qkv_bias,
             ),
-            output=self._projection(
-                names=(f"{attention}.o_proj",),
-                rows=(config.hidden_size,),
-                columns=queries,
-                has_bias=config.output_bias,
-            ),
+            output=self._summed(f"{attention}.o_proj", queries, has_bias=config.output_bias),
             mlp=self._mixture(prefix, config.experts)
             if layer.is_sparse and config.experts is not None
             else self._gated(f"{prefix}.mlp", DENSE_NAMES, config.intermediate_size),
@@ -133,12 +134,7 @@ class _Allocation:
                 has_bias=config.mlp_bias,
                 is_gate_up=True,
             ),
-            down=self._projection(
-                names=(f"{prefix}.{down}",),
-                rows=(config.hidden_size,),
-                columns=inner,
-                has_bias=config.mlp_bias,
-            ),
+            down=self._summed(f"{prefix}.{down}", inner, has_bias=config.mlp_bias),
         )
 
     def _mixture(self, prefix: str, experts: ExpertsConfig) -> Mixture:
@@ -162,17 +158,34 @@ class _Allocation:
 
     def _norm(self, name: str, size: int) -> torch.Tensor:
         dtype = torch.float32 if self.config.are_norms_wide else self.dtype
+        return self._vector(f"{name}.weight", size, dtype)
+
+    def _vector(self, name: str, size: int, dtype: torch.dtype) -> torch.Tensor:
         tensor = torch.empty(size, device=self.device, dtype=dtype)
-        self.slots[f"{name}.weight"] = tensor
+        self.slots[name] = tensor
         return tensor
 
-    def _table(self, name: str) -> AnyWeight:
-        config = self.config
-        return self._projection(
-            names=(name,), rows=(config.vocab_size,), columns=config.hidden_size, is_table=True
+    def _table(self, name: str) -> TableWeight:
+        config, share = self.config, self.share
+        rows = config.vocab_size if share is None else len(share.vocabulary)
+        table = self._projection(
+            names=(name,), rows=(rows,), columns=config.hidden_size, is_table=True
         )
+        if share is None:
+            return table
+        return VocabularyPart(table, share.vocabulary.start, config.vocab_size, share.group)
 
-    def _projection(self, **description: Any) -> AnyWeight:
+    def _summed(self, name: str, columns: int, *, has_bias: bool) -> Weight:
+        """A projection to the residual stream, whose inputs ranks may share out."""
+        size = self.config.hidden_size
+        description = {"names": (name,), "rows": (size,), "columns": columns}
+        if self.share is None:
+            return self._projection(**description, has_bias=has_bias)
+        part = self._projection(**description)
+        bias = self._vector(f"{name}.bias", size, self.dtype) if has_bias else None
+        return SummedWeight(part, bias, self.share.group)
+
+    def _projection(self, **description: Any) -> LinearWeight | PackedWeight:
         projection = Projection(**description)
         packed = None if self.packer is None else self.packer(projection)
         if packed is None:

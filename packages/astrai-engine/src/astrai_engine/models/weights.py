@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, fields
 
 import torch
 
+from astrai_engine.models.parallel import VocabularyPart
 from astrai_kernels.cpu.weights import PackedWeight
-from astrai_kernels.ops import LinearWeight, Mixture
+from astrai_kernels.ops import LinearWeight, Mixture, Weight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,7 @@ class Projection:
     is_table: bool = False
 
 
-AnyWeight = LinearWeight | PackedWeight
+TableWeight = LinearWeight | PackedWeight | VocabularyPart
 """A weight that serves as a linear layer and as a table."""
 
 Packer = Callable[[Projection], PackedWeight | None]
@@ -46,8 +47,8 @@ class GatedWeights:
         down: ``[hidden, intermediate]``.
     """
 
-    gate_up: AnyWeight
-    down: AnyWeight
+    gate_up: Weight
+    down: Weight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +94,8 @@ class LayerWeights:
     """
 
     norms: LayerNorms
-    qkv: AnyWeight
-    output: AnyWeight
+    qkv: Weight
+    output: Weight
     mlp: GatedWeights | Mixture
 
 
@@ -113,10 +114,10 @@ class ModelWeights:
         packed: names of tensors that a packer took, so that nothing is left to fill.
     """
 
-    embedding: AnyWeight
+    embedding: TableWeight
     layers: tuple[LayerWeights, ...]
     norm: torch.Tensor
-    head: AnyWeight
+    head: TableWeight
     dtype: torch.dtype
     slots: dict[str, torch.Tensor] = field(repr=False)
     packed: frozenset[str] = field(repr=False)
