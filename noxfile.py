@@ -358,7 +358,7 @@ def sbom(session: nox.Session) -> None:
 
 
 SNIPPETS_NEED = {
-    "astrai-kvcache": ("safetensors",),
+    "astrai-kvcache": ("astrai-kvcache[disk]",),
     "astrai-kernels": ("pytest",),
     "astrai-api": ("httpx",),
 }

@@ -298,8 +298,9 @@ def test_clearing_removes_the_files(folder):
     assert (len(tier), tier.num_bytes, list(folder.iterdir())) == (0, 0, [])
 
 
-def test_without_safetensors_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "safetensors", None)
+@pytest.mark.parametrize("missing", ["safetensors", "numpy"])
+def test_without_what_it_needs_the_error_says_what_to_install(monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
     monkeypatch.delitem(sys.modules, "astrai_kvcache.disk_tier")
     with pytest.raises(ImportError, match=r"install astrai-kvcache\[disk\]"):
         importlib.import_module("astrai_kvcache.disk_tier")

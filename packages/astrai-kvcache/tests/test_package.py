@@ -13,7 +13,7 @@ def test_torch_is_the_only_dependency():
         for wanted in (False, True)
     )
     assert names == ["torch"]
-    assert extras == ["safetensors"]
+    assert extras == ["numpy", "safetensors"]
 
 
 def test_importing_it_imports_no_other_package_of_ours():

@@ -15,10 +15,13 @@ from astrai_kvcache.sized_lru import SizedLru
 from astrai_kvcache.tiers import PageKV, Prefix
 
 try:
+    import numpy  # noqa: F401 - safetensors saves through it
     from safetensors import SafetensorError, safe_open
     from safetensors.torch import save
 except ImportError as error:
-    raise ImportError("DiskTier needs safetensors; install astrai-kvcache[disk].") from error
+    raise ImportError(
+        "DiskTier needs safetensors and numpy; install astrai-kvcache[disk]."
+    ) from error
 
 _logger = logging.getLogger(__name__)
 _PAGE_NAME = re.compile(r"[0-9a-f]{64}\.safetensors")
