@@ -80,7 +80,14 @@ def test_families_differ_in_what_their_code_fixes():
         ({"architectures": ["MistralForCausalLM"], "sliding_window": 8}, [8, 8, 8]),
         ({"architectures": ["MistralForCausalLM"], "sliding_window": None}, [None] * 3),
         ({"sliding_window": 8}, [None] * 3),
-        ({"architectures": ["Qwen2ForCausalLM"], "sliding_window": 8}, [None] * 3),
+        (
+            {
+                "architectures": ["Qwen2ForCausalLM"],
+                "sliding_window": 8,
+                "max_window_layers": 1,
+            },
+            [None] * 3,
+        ),
         (
             {
                 "architectures": ["Qwen2ForCausalLM"],

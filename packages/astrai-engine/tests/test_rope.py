@@ -51,6 +51,8 @@ LONGROPE = {
         YARN | {"attention_factor": 0.5},
         YARN | {"mscale": 1.0, "mscale_all_dim": 0.5},
         YARN | {"factor": None},
+        YARN | {"rope_theta": 10.0},  # the ramp ends behind the last dimension
+        YARN | {"original_max_position_embeddings": 64},  # and begins before the first
         DYNAMIC,
         LONGROPE,
         LONGROPE | {"attention_factor": 1.1, "partial_rotary_factor": 1.0},
