@@ -7,6 +7,7 @@ import pytest
 
 from astrai_api.application import create_app
 from astrai_api.documentation import text_responses, write_responses
+from astrai_api.replicas.front import REPLICA_HEADER, ReplicaLostError, front_app
 from astrai_api.settings import Settings
 from astrai_api.testing import FakeEngine, Reply
 from astrai_engine import errors as engine_errors
@@ -56,6 +57,25 @@ async def lost(connect, path):
     return await connect(FakeEngine(is_healthy=False)).post(path, json=BODY)
 
 
+class NoReplicas:
+    """A pool whose replicas are all gone."""
+
+    def names(self):
+        return []
+
+    async def answer(self, request):
+        raise ReplicaLostError(request.replica)
+        yield []
+
+
+def behind_a_front(headers):
+    async def provoke(connect, path):
+        client = connect(app=front_app(NoReplicas(), Settings()))
+        return await client.post(path, json=BODY, headers=headers)
+
+    return provoke
+
+
 CASES = {
     "not a JSON object in UTF-8, NaN, nested too deeply": sent(content=b"[NaN]"),
     "well formed but impossible, or not supported": sent(json={**BODY, "messages": []}),
@@ -63,6 +83,9 @@ CASES = {
     "the prompt is too long": raised(engine_errors.PromptTooLongError(9, 7, 8)),
     "no key, or a wrong one": sent(json=BODY, settings={"api_key": ("k",)}),
     "unknown model": sent(json={**BODY, "model": "nope"}),
+    "several replicas, and none of the name in `x-astrai-replica`": behind_a_front(
+        {REPLICA_HEADER: "r1"}
+    ),
     "unknown path": sent(suffix="/x", json=BODY),
     "wrong method": sent("GET"),
     "the body is too large": sent(json=BODY, settings={"max_body_bytes": 1}),
@@ -75,6 +98,7 @@ CASES = {
     "the server is shutting down": draining,
     "the engine has stopped": lost,
     "the engine refuses while it stops": raised(engine_errors.EngineUnavailableError("Gone.")),
+    "the replica that worked on it is gone": behind_a_front({}),
     "out of time before the first token": raised(engine_errors.DeadlineExceededError("Late.")),
 }
 
