@@ -79,7 +79,7 @@ def tests(session: nox.Session, package: str) -> None:
 def e2e(session: nox.Session) -> None:
     """What crosses packages: repository rules, and a real server with real clients."""
     sync(session, "--all-packages", "--group", "e2e")
-    session.run("pytest", "tests", *session.posargs)
+    session.run("pytest", "tests", "--numprocesses=2", "--dist=loadfile", *session.posargs)
 
 
 @nox.session

@@ -35,6 +35,7 @@ def printed_lines(code_blocks):
         for guide in GUIDES
         for block in code_blocks(guide, "bash")
         for line in block.code.splitlines()
+        if not line.startswith("pip install ")
     ]
     assert all(line.startswith("astrai ") for line in lines)
     return lines

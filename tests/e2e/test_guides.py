@@ -108,6 +108,10 @@ BLOCKS = {
     "docs/guides/replicas.md": {
         'pip install "astrai-api[ray]"': "needs Ray; `nox -s scale` runs the file below it",
     },
+    "docs/guides/tensor-parallel.md": {
+        "astrai serve --model /models/llama-70b": "needs four GPUs",
+        "OMP_NUM_THREADS=4": "`nox -s scale` starts such ranks",
+    },
     "docs/reference/models.md": {
         "pip install": HERE,
     },
