@@ -138,7 +138,8 @@ BLOCKS = {
 }
 """Each block of commands by how its first line begins: where it is run, or else why it is not."""
 
-SERVER = re.compile(r"(uv run )?(uvicorn astrai_api:app|astrai serve)( --port \d+)?")
+SERVER = re.compile(r"(uv run )?(uvicorn astrai_api:app|astrai serve)")
+PORT = re.compile(r" --port \d+")
 URL = "http://localhost:8000"
 HUB_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 SAVED = (
@@ -171,7 +172,9 @@ def blocks_of(document, code_blocks):
 
 
 def lines_of(block):
-    return block.code.replace("\\\n", " ").splitlines()
+    """The commands of a block, without the comments behind them."""
+    lines = block.code.replace("\\\n", " ").splitlines()
+    return [line.partition(" # ")[0] for line in lines]
 
 
 def listed(*places):
@@ -210,6 +213,8 @@ def reader(tmp_path_factory, tiny_checkpoint, code_blocks):
     (folder / "path" / "to" / "folder").symlink_to(tiny_checkpoint)
     for name, document, language in SAVED:
         (folder / name).write_text(code_blocks(document, language)[-1].code)
+    for change in (["init", "--quiet"], ["add", "--intent-to-add", "test_mine.py"]):
+        subprocess.run(["git", *change], cwd=folder, check=True)
     files = {path.name: path.read_bytes() for path in tiny_checkpoint.iterdir()}
     with FakeHub({HUB_MODEL: files}) as hub:
         variables = {
@@ -255,7 +260,7 @@ class Reader:
         """Start the server of a line, wait until it is ready, and stop it; gives its log."""
 
         def command(port):
-            started = SERVER.sub(rf"exec \1\2 --port {port}", line)
+            started = SERVER.sub(rf"exec \1\2 --port {port}", PORT.sub("", line))
             return ["bash", "-e", "-c", f"cd {self._folder}; {started}"]
 
         with start_server(command=command, **self._variables) as server:

@@ -14,10 +14,11 @@ from astrai_api.anthropic.schemas import MessagesRequest
 from astrai_api.anthropic.tools import message_tools
 from astrai_api.builder import Choice, RequestContext, ResponseBuilder, total_usage
 from astrai_api.client import EngineClient
-from astrai_api.errors import ApiError, anthropic_error, bad_request
+from astrai_api.errors import ApiError, bad_request
 from astrai_api.model_defaults import model_defaults
 from astrai_api.sse import DONE, encode_event
 from astrai_api.stops import stop_strings
+from astrai_api.stream_errors import anthropic_stream_error
 from astrai_api.template_variables import template_variables
 from astrai_engine.events import FinishReason, TokenDelta, TokenLogprob, Usage
 from astrai_engine.request import GenerationRequest
@@ -114,7 +115,7 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
 
     def format_stream_error(self, error: ApiError) -> bytes:
         """The ``error`` event."""
-        return named_event("error", error=anthropic_error(error))
+        return anthropic_stream_error(error)
 
     def format_response(self, choices: Sequence[Choice]) -> dict[str, Any]:
         """The message object."""

@@ -9,7 +9,7 @@ from astrai_api.answer import BlockEvent
 from astrai_api.answer_shape import AnswerShape
 from astrai_api.builder import Choice, RequestContext, ResponseBuilder, total_usage
 from astrai_api.client import EngineClient
-from astrai_api.errors import ApiError, openai_error
+from astrai_api.errors import ApiError
 from astrai_api.openai.answers import ChatCompletion
 from astrai_api.openai.chat_blocks import chat_delta, chat_message
 from astrai_api.openai.chunks import ChunkFormat
@@ -21,7 +21,8 @@ from astrai_api.openai.sampling import sampling_fields
 from astrai_api.openai.schemas import ChatCompletionRequest
 from astrai_api.openai.structured_output import requested_output
 from astrai_api.openai.tools import chat_tools
-from astrai_api.sse import DONE, encode_event
+from astrai_api.sse import DONE
+from astrai_api.stream_errors import openai_stream_error
 from astrai_api.template_variables import template_variables
 from astrai_engine.events import TokenDelta, TokenLogprob, Usage
 from astrai_engine.request import GenerationRequest
@@ -110,7 +111,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatCompletionRequest]):
 
     def format_stream_error(self, error: ApiError) -> bytes:
         """The error event, and ``[DONE]``."""
-        return encode_event({"error": openai_error(error)}) + DONE
+        return openai_stream_error(error)
 
     def format_response(self, choices: Sequence[Choice]) -> dict[str, Any]:
         """The ``chat.completion`` object."""

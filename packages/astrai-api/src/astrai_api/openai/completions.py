@@ -11,7 +11,7 @@ from typing import Any
 from astrai_api.answer_shape import AnswerShape
 from astrai_api.builder import Choice, RequestContext, ResponseBuilder, total_usage
 from astrai_api.client import EngineClient
-from astrai_api.errors import ApiError, bad_request, openai_error
+from astrai_api.errors import ApiError, bad_request
 from astrai_api.openai.answers import Completion
 from astrai_api.openai.chunks import ChunkFormat
 from astrai_api.openai.completion_schemas import CompletionRequest
@@ -21,7 +21,8 @@ from astrai_api.openai.logprobs import CompletionLogprobs
 from astrai_api.openai.refusals import check_completion
 from astrai_api.openai.sampling import sampling_fields
 from astrai_api.openai.structured_output import requested_output
-from astrai_api.sse import DONE, encode_event
+from astrai_api.sse import DONE
+from astrai_api.stream_errors import openai_stream_error
 from astrai_engine.events import Finished, PromptLogprobs, TokenDelta, Usage
 from astrai_engine.request import MAX_CHOICES, GenerationRequest
 
@@ -117,7 +118,7 @@ class CompletionResponseBuilder(ResponseBuilder[CompletionRequest]):
 
     def format_stream_error(self, error: ApiError) -> bytes:
         """The error event, and ``[DONE]``."""
-        return encode_event({"error": openai_error(error)}) + DONE
+        return openai_stream_error(error)
 
     def format_response(self, choices: Sequence[Choice]) -> dict[str, Any]:
         """The ``text_completion`` object."""
