@@ -65,6 +65,12 @@ class FakeModel:
 
 
 @pytest.fixture
+def far_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pools made from here on write as to a device, whose memory is not the host's."""
+    monkeypatch.setattr("astrai_kvcache.req_to_token.is_in_host_memory", lambda table: False)
+
+
+@pytest.fixture
 def make_pool() -> Callable[..., PagePool]:
     def make(**changes: object) -> PagePool:
         settings: dict[str, object] = {

@@ -28,6 +28,6 @@ def test_all_public_names_are_exported_in_order():
     modules = {"allocator", "binding", "errors", "events", "free_runs", "kv_cache", "layout"}
     modules |= {"pool", "prefix_cache", "req_to_token", "shared_pages", "staging", "storage"}
     modules |= {"task_pages", "testing", "workspace", "sized_lru", "tiers"}
-    modules |= {"disk_tier", "host_tier", "offload"}
+    modules |= {"bound_step", "disk_tier", "host_binding", "host_tier", "offload"}
     public = {name for name in vars(astrai_kvcache) if not name.startswith("_")} - modules
     assert astrai_kvcache.__all__ == sorted(public)

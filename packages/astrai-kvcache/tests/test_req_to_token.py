@@ -6,6 +6,13 @@ from astrai_kvcache import DoubleFreeError, ReqToTokenPool
 CPU = torch.device("cpu")
 
 
+@pytest.fixture(params=["in host memory", "on a device"])
+def any_table(request):
+    """The test runs with a table of each kind."""
+    if request.param == "on a device":
+        request.getfixturevalue("far_tables")
+
+
 def test_the_table_is_int32_and_starts_at_slot_zero():
     table = ReqToTokenPool(2, 5, CPU)
     assert table.req_to_token.dtype == torch.int32
@@ -39,7 +46,14 @@ def test_written_values_are_there_at_once():
     assert table.req_to_token.tolist() == [[0, 0, 0, 0], [0, 7, 8, 0]]
 
 
-def test_page_writes_wait_until_the_table_is_read():
+def test_a_table_in_host_memory_is_written_at_once():
+    table = ReqToTokenPool(2, 6, CPU, page_size=2)
+    table.write_pages(1, 1, [5, 3])
+    assert table._table.tolist() == [[0] * 6, [0, 0, 10, 11, 6, 7]]
+    assert table.pending_page(1, 2) is None
+
+
+def test_page_writes_wait_until_the_table_is_read(far_tables):
     table = ReqToTokenPool(2, 6, CPU, page_size=2)
     table.write_pages(1, 1, [5, 3])
     assert table._table.tolist() == [[0] * 6] * 2
@@ -48,20 +62,23 @@ def test_page_writes_wait_until_the_table_is_read():
     assert table.pending_page(1, 2) is None
 
 
-def test_the_last_of_two_pending_writes_wins():
+@pytest.mark.usefixtures("any_table")
+def test_the_last_of_two_writes_wins():
     table = ReqToTokenPool(1, 4, CPU, page_size=2)
     table.write_pages(0, 0, [1, 2])
     table.write_pages(0, 1, [3])
     assert table.req_to_token.tolist() == [[2, 3, 6, 7]]
 
 
-def test_direct_writes_come_after_pending_ones():
+@pytest.mark.usefixtures("any_table")
+def test_direct_writes_come_after_writes_of_pages():
     table = ReqToTokenPool(1, 2, CPU)
     table.write_pages(0, 0, [1, 2])
     table.write((0, 1), 9)
     assert table.req_to_token.tolist() == [[1, 9]]
 
 
+@pytest.mark.usefixtures("any_table")
 def test_a_row_is_as_wide_as_its_pages():
     table = ReqToTokenPool(2, 5, CPU, page_size=4)
     table.write_pages(0, 1, [2])
@@ -69,7 +86,7 @@ def test_a_row_is_as_wide_as_its_pages():
     assert table.req_to_token.is_contiguous()
 
 
-def test_all_pending_writes_are_one_device_write(monkeypatch):
+def test_all_pending_writes_are_one_device_write(far_tables, monkeypatch):
     table = ReqToTokenPool(4, 64, CPU, page_size=4)
     sent = []
     monkeypatch.setattr(
@@ -84,6 +101,7 @@ def test_all_pending_writes_are_one_device_write(monkeypatch):
     assert table.req_to_token[3, :16].tolist() == list(range(48, 64))
 
 
+@pytest.mark.usefixtures("any_table")
 def test_a_table_made_in_inference_mode_can_be_written_outside():
     with torch.inference_mode():
         table = ReqToTokenPool(1, 2, CPU)

@@ -53,8 +53,9 @@ class PoolMachine(RuleBasedStateMachine):
         page_size=st.sampled_from([1, 3, 4]),
         num_pages=st.integers(3, 14),
         num_kept=st.sampled_from([0, 1, 3, 9]),
+        far_table=st.booleans(),
     )
-    def build(self, page_size, num_pages, num_kept):
+    def build(self, page_size, num_pages, num_kept, far_table):
         self.size = page_size
         self.num_kept = num_kept
         page_bytes = 2 * 2 * page_size * 8 + page_size * 8  # K/V of two layers; tokens
@@ -63,6 +64,9 @@ class PoolMachine(RuleBasedStateMachine):
             2, 1, 1, MAX_BATCH_SIZE, MAX_SEQ_LEN, "cpu", torch.float64, page_size,
             num_pages * page_size, on_event=self.follow, tiers=tiers, fingerprint="model",
         )  # fmt: skip
+        if far_table:  # as on a device, whose table the host cannot write to
+            self.pool._table.in_host_memory = False
+            self.pool._binder._host = None
         self.model = self.model_type(self.pool)
         self.longest = min(MAX_SEQ_LEN, num_pages * page_size)
         self.sequences: dict[str, Sequence] = {}

@@ -166,7 +166,7 @@ def break_by_a_wrong_slot(pool):
     pool._table.write((task(pool).row, 5), 0)
 
 
-def break_by_a_wrong_pending_page(pool):
+def break_by_a_wrong_page(pool):
     pool._table.write_pages(task(pool).row, 1, [0])
 
 
@@ -203,7 +203,7 @@ BREAKS = {
     break_by_a_length_beyond_the_context: "has 33 tokens",
     break_by_caching_the_last_token: "had its last token cached",
     break_by_a_wrong_slot: "does not name page",
-    break_by_a_wrong_pending_page: "does not name page",
+    break_by_a_wrong_page: "does not name page",
     break_by_writing_a_shared_page: "which others may read",
 }
 
@@ -241,9 +241,18 @@ def test_contiguous_rows_are_checked(make_pool, damage, broken):
         check_invariants(pool)
 
 
-def test_checking_leaves_pending_writes_pending(make_pool):
+def test_a_wrong_page_is_found_before_it_is_written(far_tables, make_pool):
+    pool = make_pool()
+    pool.task_alloc("a", range(5))
+    pool._table.write_pages(pool._tasks.by_id["a"].row, 1, [0])
+    with pytest.raises(InvariantError, match="does not name page"):
+        check_invariants(pool)
+
+
+def test_checking_leaves_pending_writes_pending(far_tables, make_pool):
     pool = make_pool()
     pool.task_alloc("a", range(5))
     pending = dict(pool._table._pending)
+    assert pending
     check_invariants(pool)
     assert pool._table._pending == pending

@@ -8,8 +8,11 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from astrai_kvcache.bound_step import BoundStep
 from astrai_kvcache.errors import BindError, SharedPageError
+from astrai_kvcache.host_binding import HostBinder
 from astrai_kvcache.kv_cache import KVCache
+from astrai_kvcache.layout import Layout
 from astrai_kvcache.req_to_token import ReqToTokenPool
 from astrai_kvcache.staging import to_device
 from astrai_kvcache.storage import KVStorage
@@ -18,18 +21,13 @@ from astrai_kvcache.workspace import BindBuffers
 
 
 @dataclass(slots=True, eq=False)
-class _BoundStep:
-    """The step that a workspace's buffers hold.
+class _DecodeStep(BoundStep):
+    """A step that a workspace's buffers hold, from which the next one may follow in place.
 
     Attributes:
         workspace: the buffers.
         tasks: in batch order.
         lengths: of the tasks.
-        max_len: the largest of them.
-        rows: ``req_pool_indices[:batch]``.
-        seq_lens: ``seq_lens[:batch]``.
-        kv_indptr: ``kv_indptr[: batch + 1]``.
-        qo_indptr: ``qo_indptr[: batch + 1]``.
         growth: ``inc[: batch + 1]``, what one token each adds to ``kv_indptr``.
         places: int64 ``[num_new]``, where the table says what the slots of the new tokens are.
         versions: how often the buffers had been written when the step was bound.
@@ -38,11 +36,6 @@ class _BoundStep:
     workspace: BindBuffers
     tasks: list[Task]
     lengths: list[int]
-    max_len: int
-    rows: Tensor
-    seq_lens: Tensor
-    kv_indptr: Tensor
-    qo_indptr: Tensor
     growth: Tensor
     places: Tensor
     versions: list[int] | None = None
@@ -59,7 +52,6 @@ class _BoundStep:
     def advance(self, lengths: list[int]) -> None:
         """Become the decode step one token further, in place."""
         self.lengths = lengths
-        self.max_len += 1
         self.seq_lens.add_(1)
         self.kv_indptr.add_(self.growth)
         self.places = self.places + 1  # may have been made in inference mode
@@ -68,21 +60,22 @@ class _BoundStep:
 class StepBinder:
     """Turns tasks into a :class:`KVCache`.
 
-    When the tasks of a step are those of the last one, each one token longer, the buffers are
-    advanced in place on the device; otherwise they are filled from the host, in one transfer
-    together with the pending writes of the index table.
+    In the host's memory the buffers are written directly. On a device they are advanced in place
+    when the tasks of a step are those of the last one, each one token longer; otherwise they are
+    filled from the host, in one transfer together with the pending writes of the index table.
 
     Args:
         storage: the K/V.
         table: the index table.
-        page_size: slots in a page.
+        layout: where the slots of tasks are.
     """
 
-    def __init__(self, storage: KVStorage, table: ReqToTokenPool, page_size: int) -> None:
+    def __init__(self, storage: KVStorage, table: ReqToTokenPool, layout: Layout) -> None:
         self._storage = storage
         self._table = table
-        self._page_size = page_size
-        self._last: _BoundStep | None = None  # if the next step may be an advance of it
+        self._page_size = layout.page_size
+        self._host = HostBinder(layout) if table.in_host_memory else None
+        self._last: _DecodeStep | None = None  # if the next step may be an advance of it
 
     def bind(
         self,
@@ -102,27 +95,18 @@ class StepBinder:
         Raises:
             BindError: the step does not fit the tasks or the workspace.
         """
-        is_decode = q_lens is None or len(tasks) == len(q_lens) == list(q_lens).count(1)
         lengths = [task.length for task in tasks]
-        step = self._last
-        if is_decode and step is not None and step.precedes(tasks, lengths, workspace):
-            step.advance(lengths)
-        else:
-            news = [1] * len(tasks) if q_lens is None else list(q_lens)
-            self._check(tasks, news, workspace)
-            if sum(news) > workspace.out_cache_loc.numel():
-                raise BindError(
-                    f"{sum(news)} new tokens do not fit a workspace for "
-                    f"{workspace.out_cache_loc.numel()}; build it with a larger max_tokens."
-                )
-            step = self._fill(tasks, lengths, news, workspace, device)
-        step.versions = _versions(workspace)
-        self._last = step if is_decode and step.versions is not None else None
-        slots = workspace.out_cache_loc.view(-1)[: step.places.numel()]
-        slots.copy_(self._table.slots_at(step.places))
+        news = [1] * len(tasks) if q_lens is None else list(q_lens)
+        step: BoundStep | None = None
+        if self._host is not None:
+            self._check_room(tasks, news, workspace)
+            step = self._host.bind(tasks, lengths, news, workspace)
+        if step is None:
+            step = self._bind_on_device(tasks, lengths, news, workspace, device)
+        longest = max(lengths, default=0)
         if q_lens is None:
-            return self._cache(step, slots.unsqueeze(-1))
-        return self._cache(step, slots, step.qo_indptr)
+            return self._cache(step, longest, step.column)
+        return self._cache(step, longest, step.slots, step.qo_indptr)
 
     def bind_equal(
         self, tasks: list[Task], workspace: BindBuffers, device: torch.device, start_pos: int
@@ -138,13 +122,41 @@ class StepBinder:
                 f"start_pos needs tasks of equal length, not {sorted(set(lengths))}; pass q_lens "
                 "for ragged steps."
             )
-        num_new = max(lengths, default=start_pos) - start_pos
-        news = [num_new] * len(tasks)
+        longest = max(lengths, default=start_pos)
+        news = [longest - start_pos] * len(tasks)
         self._check(tasks, news, workspace)
         step = self._fill(tasks, lengths, news, workspace, device)
         self._last = None
         slots = self._table.slots_at(step.places).long()
-        return self._cache(step, slots.view(len(tasks), num_new))
+        return self._cache(step, longest, slots.view(len(tasks), longest - start_pos))
+
+    def _bind_on_device(
+        self,
+        tasks: list[Task],
+        lengths: list[int],
+        q_lens: list[int],
+        workspace: BindBuffers,
+        device: torch.device,
+    ) -> BoundStep:
+        is_decode = q_lens.count(1) == len(tasks) == len(q_lens)
+        step = self._last
+        if is_decode and step is not None and step.precedes(tasks, lengths, workspace):
+            step.advance(lengths)
+        else:
+            self._check_room(tasks, q_lens, workspace)
+            step = self._fill(tasks, lengths, q_lens, workspace, device)
+        step.versions = _versions(workspace)
+        self._last = step if is_decode and step.versions is not None else None
+        step.slots.copy_(self._table.slots_at(step.places))
+        return step
+
+    def _check_room(self, tasks: list[Task], q_lens: list[int], workspace: BindBuffers) -> None:
+        self._check(tasks, q_lens, workspace)
+        if sum(q_lens) > workspace.out_cache_loc.numel():
+            raise BindError(
+                f"{sum(q_lens)} new tokens do not fit a workspace for "
+                f"{workspace.out_cache_loc.numel()}; build it with a larger max_tokens."
+            )
 
     def _check(self, tasks: list[Task], q_lens: list[int], workspace: BindBuffers) -> None:
         if len(q_lens) != len(tasks):
@@ -176,7 +188,7 @@ class StepBinder:
         q_lens: list[int],
         workspace: BindBuffers,
         device: torch.device,
-    ) -> _BoundStep:
+    ) -> _DecodeStep:
         """Bring table and buffers up to date in one transfer."""
         writes = self._table.pending_writes()
         numbers = array("i", [task.row for task in tasks])
@@ -194,11 +206,11 @@ class StepBinder:
         kv_indptr = workspace.kv_indptr[: batch + 1].copy_(kv)
         qo_indptr = workspace.qo_indptr[: batch + 1].copy_(qo)
         places = self._places(rows, seq_lens, qo_indptr, sum(q_lens))
-        growth = workspace.inc[: batch + 1]
-        longest = max(lengths, default=0)
-        return _BoundStep(
-            workspace, tasks, lengths, longest, rows, seq_lens, kv_indptr, qo_indptr, growth, places
-        )
+        slots = workspace.out_cache_loc.view(-1)[: places.numel()]
+        return _DecodeStep(
+            rows, seq_lens, kv_indptr, qo_indptr, slots, slots.unsqueeze(-1),
+            workspace, tasks, lengths, workspace.inc[: batch + 1], places,
+        )  # fmt: skip
 
     def _places(self, rows: Tensor, seq_lens: Tensor, qo_indptr: Tensor, num_new: int) -> Tensor:
         """Where the table has the last ``q_len`` tokens of each task, ``[num_new]``."""
@@ -208,7 +220,9 @@ class StepBinder:
         positions = torch.arange(num_new, device=ends.device) + (seq_lens - ends)[owners]
         return self._table.places(rows[owners], positions)
 
-    def _cache(self, step: _BoundStep, slots: Tensor, qo_indptr: Tensor | None = None) -> KVCache:
+    def _cache(
+        self, step: BoundStep, max_len: int, slots: Tensor, qo_indptr: Tensor | None = None
+    ) -> KVCache:
         return KVCache(
             k_buffer=self._storage.k_buffer,
             v_buffer=self._storage.v_buffer,
@@ -216,7 +230,7 @@ class StepBinder:
             req_pool_indices=step.rows,
             seq_lens=step.seq_lens,
             out_cache_loc=slots,
-            max_len=step.max_len,
+            max_len=max_len,
             kv_indptr=step.kv_indptr,
             qo_indptr=qo_indptr,
         )

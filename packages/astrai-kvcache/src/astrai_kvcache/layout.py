@@ -1,6 +1,6 @@
 """How the token slots of a pool are divided among tasks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from astrai_kvcache.errors import InvalidArgumentError, PromptTooLongError
@@ -86,3 +86,12 @@ class Layout:
         if self.contiguous:
             return row * self.max_seq_len + pos
         return pages[pos // self.page_size] * self.page_size + pos % self.page_size
+
+    def slots(self, row: int, pages: Sequence[int], start: int, end: int) -> Iterator[int]:
+        """The token slots of positions ``start`` to ``end`` of the task in ``row``."""
+        size = self.max_seq_len if self.contiguous else self.page_size
+        for number in range(start // size, -(-end // size)):
+            page = row if self.contiguous else pages[number]
+            first, last = max(start, number * size), min(end, (number + 1) * size)
+            offset = (page - number) * size
+            yield from range(first + offset, last + offset)

@@ -89,7 +89,7 @@ class PagePool:
             layout.num_pages, page_size, on_event, prefix_cache=prefix_cache and not self.contiguous
         )
         self._tasks = TaskPages(self._pages, self._table, layout)
-        self._binder = StepBinder(self.storage, self._table, page_size)
+        self._binder = StepBinder(self.storage, self._table, layout)
         if tiers and self._pages.prefix is not None:
             self._pages.offload = Offload(self.storage, page_size, tiers, fingerprint)
 

@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 from astrai_kvcache.errors import DoubleFreeError
-from astrai_kvcache.staging import to_device
+from astrai_kvcache.staging import is_in_host_memory, to_device, write_host
 
 
 class ReqToTokenPool:
     """Maps ``[row, position]`` to a token slot; each request owns one row.
 
-    Writes of whole pages are collected on the host and reach the device in one vectorised write,
-    when the table is read or the next step is bound.
+    A table in the host's own memory is written at once. On another device, writes of whole pages
+    are collected on the host and reach the table in one vectorised write, when it is read or the
+    next step is bound.
 
     Args:
         size: number of rows, i.e. of requests at once.
@@ -28,6 +29,7 @@ class ReqToTokenPool:
         size: number of rows.
         max_context_len: positions per row.
         free_slots: rows that no request owns, next one first.
+        in_host_memory: whether the host writes the table itself.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class ReqToTokenPool:
         self.max_context_len = max_context_len
         self.free_slots = deque(range(size))
         self._device = torch.device(device)
+        self._page_size = page_size
         self._pages_per_row = -(-max_context_len // page_size)
         self._is_free = bytearray([True]) * size
         self._pending: dict[int, int] = {}  # row * pages_per_row + logical page -> page
@@ -47,6 +50,7 @@ class ReqToTokenPool:
             self._flat = self._table.view(-1)
             self._by_page = self._table.view(size * self._pages_per_row, page_size)
             self._offsets = torch.arange(page_size, dtype=torch.int32, device=device)
+        self.in_host_memory = is_in_host_memory(self._table)
 
     @property
     def req_to_token(self) -> Tensor:
@@ -95,9 +99,15 @@ class ReqToTokenPool:
         self.req_to_token[indices] = values
 
     def write_pages(self, row: int, logical_page: int, pages: Iterable[int]) -> None:
-        """Queue that ``row`` continues, from its page ``logical_page`` on, in ``pages``."""
+        """Write that ``row`` continues, from its page ``logical_page`` on, in ``pages``."""
         first = row * self._pages_per_row + logical_page
-        self._pending.update(enumerate(pages, first))
+        if not self.in_host_memory:
+            self._pending.update(enumerate(pages, first))
+            return
+        size = self._page_size
+        for place, page in enumerate(pages, first):
+            slots = array("i", range(page * size, (page + 1) * size))
+            write_host(self._table, slots, place * size)
 
     def pending_page(self, row: int, logical_page: int) -> int | None:
         """The page queued for that place in the table, if any."""
@@ -112,7 +122,7 @@ class ReqToTokenPool:
         if not self._pending:
             return
         places, pages = writes.to(self._device).view(2, -1)
-        slots = pages.unsqueeze(1) * self._offsets.numel() + self._offsets
+        slots = pages.unsqueeze(1) * self._page_size + self._offsets
         self._by_page.index_copy_(0, places.long(), slots)
         self._pending.clear()
 
