@@ -76,7 +76,8 @@ class Runner:
             tasks[task] = end
         q_lens = [len(ids) for ids in new]
         cache = self.pool.bind_tasks(list(tasks), self.workspace, q_lens=q_lens)
-        rows = None if every else torch.tensor(q_lens).cumsum(0) - 1
+        all_rows = every or max(q_lens) == 1
+        rows = None if all_rows else torch.tensor(q_lens).cumsum(0) - 1
         packed = torch.tensor([token for each in new for token in each])
         return self.model.forward(
             packed, torch.tensor(positions), cache, self.backend, logit_rows=rows

@@ -146,8 +146,7 @@ class ModelExecutor:
         if step.is_decode and choice is None and self._graphs is not None:
             logits = self._graphs.run(len(batch))
         else:
-            wanted = step.sampling_rows + step.scored_rows
-            rows = torch.tensor(wanted, dtype=torch.long, device=self._workspace.device)
+            rows = None if step.is_decode else self._rows(step.sampling_rows + step.scored_rows)
             backend = self._backend(choice)
             logits = self._model.forward(input_ids, positions, cache, backend, logit_rows=rows)
         stopwatch.lap("forward")
@@ -161,6 +160,9 @@ class ModelExecutor:
             for item in batch
             if item.samples
         }
+
+    def _rows(self, wanted: list[int]) -> Tensor:
+        return torch.tensor(wanted, dtype=torch.long, device=self._workspace.device)
 
     def _backend(self, choice: BackendChoice | None) -> AttentionBackend:
         """The backend for a choice, selected the first time it is asked for."""

@@ -3,10 +3,13 @@
 Their addresses never change, so that a captured CUDA graph can be replayed on them.
 """
 
+from array import array
+
 import torch
 from torch import Tensor
 
 from astrai_kvcache import BindWorkspace
+from astrai_kvcache.staging import is_in_host_memory, write_host
 
 
 class InferenceWorkspace(BindWorkspace):
@@ -25,6 +28,7 @@ class InferenceWorkspace(BindWorkspace):
         super().__init__(max_batch_size, max_step_tokens, device)
         self._tokens = torch.zeros((2, max_step_tokens), dtype=torch.long, device=device)
         self.input_ids, self.position_ids = self._tokens
+        self._loaded = (self.input_ids, self.position_ids)
         self._columns = torch.arange(max_seq_len, device=device)
         self._decode_mask = torch.zeros(
             (max_batch_size, max_seq_len), dtype=torch.bool, device=device
@@ -40,10 +44,16 @@ class InferenceWorkspace(BindWorkspace):
         Returns:
             Views ``[tokens]`` int64 of the two buffers.
         """
-        loaded = self._tokens[:, : len(token_ids)]
-        loaded.copy_(torch.tensor([token_ids, position_ids], dtype=torch.long), non_blocking=True)
-        inputs, positions = loaded
-        return inputs, positions
+        if len(self._loaded[0]) != len(token_ids):
+            inputs, positions = self._tokens[:, : len(token_ids)]
+            self._loaded = inputs, positions
+        if is_in_host_memory(self._tokens):
+            write_host(self.input_ids, array("q", token_ids))
+            write_host(self.position_ids, array("q", position_ids))
+        else:
+            numbers = torch.tensor([token_ids, position_ids], dtype=torch.long)
+            self._tokens[:, : len(token_ids)].copy_(numbers, non_blocking=True)
+        return self._loaded
 
     def decode_mask(self, batch_size: int) -> Tensor:
         """Which columns each decoding row may read: ``[batch_size, max_seq_len]`` booleans.

@@ -6,6 +6,7 @@ which is what Hugging Face checkpoints hold.
 """
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -83,12 +84,21 @@ class RotaryEmbedding(nn.Module):
         """
         if self.freqs_cis.device != position_ids.device:
             self.freqs_cis = self.freqs_cis.to(position_ids.device)
-        if position_ids.device.type == "cpu":
-            self._check_range(position_ids)
+        if position_ids.is_cpu and position_ids.dim() == 1:
+            return self._rows(position_ids)
+        self._check_range(position_ids)
         return self.freqs_cis[position_ids]
 
+    def _rows(self, position_ids: Tensor) -> Tensor:
+        """The same for a step's tokens on the CPU, where ``index_select`` looks at the range."""
+        try:
+            return self.freqs_cis.index_select(0, position_ids)
+        except (IndexError, RuntimeError):
+            self._check_range(position_ids)
+            raise
+
     def _check_range(self, position_ids: Tensor) -> None:
-        if position_ids.numel() == 0:
+        if not position_ids.is_cpu or position_ids.numel() == 0:
             return
         low, high = (int(bound) for bound in torch.aminmax(position_ids))
         max_len = self.freqs_cis.shape[0]
@@ -120,7 +130,7 @@ class Rotary:
 
     def apply(self, x: Tensor) -> Tensor:
         """Rotate ``x`` of shape ``[..., heads, head_dim]``; see `apply_rotary_emb`."""
-        self.check_shape(x)
+        self.check_shape(x.shape)
         if x.is_cuda and not (torch.is_grad_enabled() and x.requires_grad):
             by_kernel = _rotate_by_kernel(x, self.freqs_cis, self.interleaved)
             if by_kernel is not None:
@@ -130,11 +140,11 @@ class Rotary:
         rotated = self._rotate_pairs(x) if self.interleaved else self._rotate_halves(x)
         return rotated.to(x.dtype)
 
-    def check_shape(self, x: Tensor) -> None:
-        """Raise `ShapeError` if ``x`` of shape ``[..., heads, head_dim]`` cannot be rotated."""
-        if x.shape[:-2] != self.freqs_cis.shape[:-2] or x.shape[-1] < self.dim:
+    def check_shape(self, shape: Sequence[int]) -> None:
+        """Raise `ShapeError` if no ``[..., heads, head_dim]`` of that shape can be rotated."""
+        if tuple(shape[:-2]) != self.freqs_cis.shape[:-2] or shape[-1] < self.dim:
             raise ShapeError(
-                f"Cannot rotate x of shape {tuple(x.shape)}, read as [..., heads, head_dim], by "
+                f"Cannot rotate x of shape {tuple(shape)}, read as [..., heads, head_dim], by "
                 f"angles of shape {tuple(self.freqs_cis.shape)}, read as [..., dim/2, 2]."
             )
 

@@ -226,7 +226,9 @@ class LlamaModel:
         hidden = self.layers.forward(hidden, rotations, cache, backend)
         if logit_rows is not None:
             hidden = hidden[logit_rows]
-        logits = norm_linear(hidden, self.norm, config.rms_norm_eps, self.weights.head).float()
+        logits = norm_linear(hidden, self.norm, config.rms_norm_eps, self.weights.head)
+        if logits.dtype is not torch.float32:
+            logits = logits.float()
         if config.logit_scale != 1.0:
             logits *= config.logit_scale
         if config.logit_softcap is not None:

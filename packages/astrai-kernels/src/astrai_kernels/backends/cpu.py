@@ -9,8 +9,13 @@ from torch import Tensor
 
 from astrai_kernels.backends.base import ATTN_BACKEND, AttentionBackend, AttentionCache
 from astrai_kernels.backends.fallback import warn_of_fallback
-from astrai_kernels.backends.inputs import weakly
-from astrai_kernels.backends.native_step import NativeStep, StepKey, unsupported
+from astrai_kernels.backends.inputs import check_shapes, weakly
+from astrai_kernels.backends.native_step import (
+    NativeStep,
+    StepShape,
+    unsupported,
+    unsupported_cache,
+)
 from astrai_kernels.backends.torch_native import TorchNativeBackend
 from astrai_kernels.cpu.library import load_library, unavailable_reason
 from astrai_kernels.errors import BackendUnavailableError
@@ -35,7 +40,7 @@ class CpuBackend(AttentionBackend):
         self._strict = strict
         self._fallback = TorchNativeBackend()
         self._prepared: Callable[[], AttentionCache | None] | None = None
-        self._steps: dict[StepKey, NativeStep] = {}
+        self._steps: dict[tuple[object, ...], NativeStep] = {}
 
     @classmethod
     def availability(cls, device: torch.device) -> str | None:
@@ -91,18 +96,13 @@ class CpuBackend(AttentionBackend):
         kv_heads, head_dim = cache.k_buffer.shape[2:]
         if stack is None or not stack.fits(kv_heads, head_dim, rotations):
             return super().run_layers(layers, hidden, rotations, cache)
-        qkv = torch.empty(hidden.shape[0], stack.qkv_size)
-        heads = qkv.view(hidden.shape[0], -1, head_dim)
-        num_heads = stack.attended_size // head_dim
-        q, k, v = heads[:, :num_heads], heads[:, num_heads:-kv_heads], heads[:, -kv_heads:]
-        if unsupported(q, k, v, cache) is not None:
+        if unsupported_cache(cache, head_dim) is not None:
             return super().run_layers(layers, hidden, rotations, cache)
-        step = self._step(q, k, v, cache, rotations[0] if rotations else None, None)
-        step.check_layers(stack.num_layers)
-        attended = (torch.zeros if step.has_idle_tokens else torch.empty)(q.shape)
-        call = step.layer(q, k, v, attended, 0)
-        hidden = hidden.contiguous()
-        stack.run(hidden, qkv, call, attended, step.layer_bytes, rotations)
+        num_heads = stack.attended_size // head_dim
+        shape = StepShape(hidden.shape[0], num_heads, kv_heads, head_dim, hidden.dtype)
+        step = NativeStep(shape, cache, rotations[0] if rotations else None, None)
+        hidden = hidden if hidden.is_contiguous() else hidden.contiguous()
+        stack.run(hidden, step, rotations)
         return hidden
 
     def _step(
@@ -116,7 +116,9 @@ class CpuBackend(AttentionBackend):
     ) -> NativeStep:
         if self._prepared is None or self._prepared() is not cache:
             self._prepared, self._steps = weakly(cache), {}
-        key = StepKey.of(q, k, v, rotary, window)
+        key = (q.shape, k.shape, v.shape, q.dtype, id(rotary), window)
         if key not in self._steps:
-            self._steps[key] = NativeStep(q, k, v, cache, rotary, window)
+            check_shapes(q, k, v, cache, window)
+            shape = StepShape(q.shape[0], q.shape[1], k.shape[1], q.shape[2], q.dtype)
+            self._steps[key] = NativeStep(shape, cache, rotary, window)
         return self._steps[key]

@@ -111,7 +111,7 @@ class CudaBackend(AttentionBackend):
         rows.check(len(q))
         check_num_slots(slots, len(q))
         if rotary is not None:
-            rotary.check_shape(q)
+            rotary.check_shape(q.shape)
         q, k, v = (x if is_aligned(x) else x.clone(memory_format=_DENSE) for x in (q, k, v))
         pools = cache.k_buffer[layer_id], cache.v_buffer[layer_id]
         angles = None if rotary is None else rotary.freqs_cis

@@ -1,5 +1,10 @@
-"""One step's inputs, checked once and laid out for the native attention kernel."""
+"""One step's inputs, checked once and laid out for the native attention kernel.
 
+Between two steps of a small model every torch operation costs 5 to 20 microseconds, most of them to
+bring its code back into the processor's cache. So the index tensors are read where they are.
+"""
+
+from array import array
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -7,7 +12,7 @@ import torch
 from torch import Tensor
 
 from astrai_kernels.backends.base import AttentionCache
-from astrai_kernels.backends.inputs import check_num_slots, check_shapes
+from astrai_kernels.backends.inputs import check_num_slots
 from astrai_kernels.backends.rows import check_lengths, query_bounds
 from astrai_kernels.cpu.library import AttentionStruct, load_library
 from astrai_kernels.errors import ShapeError
@@ -21,43 +26,46 @@ def unsupported(q: Tensor, k: Tensor, v: Tensor, cache: AttentionCache) -> str |
     """Why the kernels cannot serve these tensors, as a sentence; None when they can."""
     if q.dtype not in _TYPES or k.dtype is not q.dtype or v.dtype is not q.dtype:
         return f"q, k and v must all be float32, float16 or bfloat16, and q is {q.dtype}."
+    return unsupported_cache(cache, q.shape[-1])
+
+
+def unsupported_cache(cache: AttentionCache, head_dim: int) -> str | None:
+    """Why the kernels cannot serve a cache of such heads, as a sentence; None when they can."""
     keys, values = cache.k_buffer, cache.v_buffer
     if keys.dtype not in _TYPES or values.dtype is not keys.dtype:
         return f"its cache must be float32, float16 or bfloat16, and is {keys.dtype}."
     if not keys.is_cpu or not values.is_cpu:
         return f"its cache must be on the CPU, and is on {keys.device}."
-    if q.shape[-1] % _LANES:
-        return f"head_dim must be a multiple of {_LANES}, and is {q.shape[-1]}."
+    if head_dim % _LANES:
+        return f"head_dim must be a multiple of {_LANES}, and is {head_dim}."
     if keys.stride(-1) != 1 or values.stride(-1) != 1:
         return "the elements of a head in the cache must be consecutive."
     return None
 
 
-class StepKey(NamedTuple):
-    """What two calls of a step share when its first one's preparation serves the second."""
+class StepShape(NamedTuple):
+    """What the layers of a step attend with.
 
-    q_shape: torch.Size
-    k_shape: torch.Size
-    v_shape: torch.Size
+    Attributes:
+        tokens: packed query tokens.
+        heads: query heads.
+        kv_heads: key heads, and value heads.
+        head_dim: elements of each.
+        dtype: of queries, keys, values and output.
+    """
+
+    tokens: int
+    heads: int
+    kv_heads: int
+    head_dim: int
     dtype: torch.dtype
-    rotary: int
-    window: int | None
-
-    @classmethod
-    def of(
-        cls, q: Tensor, k: Tensor, v: Tensor, rotary: Rotary | None, window: int | None
-    ) -> "StepKey":
-        """The key of a call."""
-        return cls(q.shape, k.shape, v.shape, q.dtype, id(rotary), window)
 
 
 class NativeStep:
     """What the layers of a step share.
 
     Args:
-        q: of the first call; see `AttentionBackend.attend`.
-        k: alike.
-        v: alike.
+        shape: of its queries, keys and values; the cache's heads are alike.
         cache: the step's cache; its index tensors are read on the host.
         rotary: the step's angles, or None.
         window: sliding window in tokens, or None.
@@ -71,41 +79,62 @@ class NativeStep:
     """
 
     def __init__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        cache: AttentionCache,
-        rotary: Rotary | None,
-        window: int | None,
+        self, shape: StepShape, cache: AttentionCache, rotary: Rotary | None, window: int | None
     ) -> None:
-        check_shapes(q, k, v, cache, window)
         if rotary is not None:
-            rotary.check_shape(q)
-        tokens = q.shape[0]
-        bounds = _check_rows(cache, tokens)
-        self.has_idle_tokens = any(
-            length == 0 and end > begin
-            for length, (begin, end) in zip(cache.seq_lens.tolist(), pairwise(bounds), strict=True)
-        )
+            rotary.check_shape((shape.tokens, shape.heads, shape.head_dim))
+        batch = len(cache.seq_lens)
+        check_num_slots(cache.out_cache_loc, shape.tokens)
+        if cache.qo_indptr is None or len(cache.qo_indptr) != batch + 1 or not batch:
+            starts = array("i", query_bounds(cache.qo_indptr, batch, shape.tokens))
+            self._starts: Tensor | array[int] = starts
+            first_start = starts.buffer_info()[0]
+        else:
+            self._starts = _readable(cache.qo_indptr, torch.int32)
+            first_start = self._starts.data_ptr()
+        if cache.req_pool_indices.shape != cache.seq_lens.shape:
+            raise _misfit(cache, shape.tokens)
         # What C reads by address must live as long as the step.
-        self._table = cache.req_to_token.to(torch.int32).contiguous()
-        self._indices = torch.cat(
-            (
-                cache.req_pool_indices.to(torch.int64),
-                cache.seq_lens.to(torch.int64),
-                torch.tensor(bounds, dtype=torch.int64),
-                cache.out_cache_loc.flatten().to(torch.int64),
-            )
-        )
-        self._rotary = rotary
-        self._angles = None if rotary is None else rotary.freqs_cis.float().contiguous()
-        self._call = self._describe(q, k, cache, window or 0)
+        self._table = _readable(cache.req_to_token, torch.int32)
+        self._rows = _readable(cache.req_pool_indices, torch.int64)
+        self._lengths = _readable(cache.seq_lens, torch.int64)
+        self._slots = _readable(cache.out_cache_loc, torch.int64)
+        self._angles = None if rotary is None else _readable(rotary.freqs_cis, torch.float32)
+        keys, values = cache.k_buffer, cache.v_buffer
+        self._keys, self._values = keys.data_ptr(), values.data_ptr()
+        self._num_layers, num_slots = keys.shape[:2]
+        self.layer_bytes = (keys.stride(0) * keys.itemsize, values.stride(0) * values.itemsize)
         self._strides: tuple[tuple[int, ...], ...] = ()
-        if not load_library().slots_fit(self._call, cache.k_buffer.shape[1]):
-            raise ShapeError(
-                f"The step names token slots outside the cache's {cache.k_buffer.shape[1]}."
-            )
+        self._call = AttentionStruct(
+            key_stride=keys.stride(1),
+            value_stride=values.stride(1),
+            key_head_stride=keys.stride(2),
+            value_head_stride=values.stride(2),
+            table=self._table.data_ptr(),
+            table_rows=self._rows.data_ptr(),
+            lengths=self._lengths.data_ptr(),
+            query_starts=first_start,
+            slots=self._slots.data_ptr(),
+            rotary=None if self._angles is None else self._angles.data_ptr(),
+            table_stride=self._table.shape[1],
+            batch=batch,
+            tokens=shape.tokens,
+            heads=shape.heads,
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            rotary_dim=0 if rotary is None else rotary.dim,
+            window=window or 0,
+            type=_TYPES[shape.dtype],
+            kv_type=_TYPES[keys.dtype],
+            is_interleaved=rotary is not None and rotary.interleaved,
+        )
+        num_requests, width = self._table.shape
+        num_idle = load_library().check_step(
+            self._call, num_slots, num_requests, min(cache.max_len, width)
+        )
+        if num_idle < 0:
+            raise _misfit(cache, shape.tokens)
+        self.has_idle_tokens = num_idle > 0
 
     def layer(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor, layer_id: int) -> AttentionStruct:
         """The call of one layer; valid until the next one is asked for, and with the tensors."""
@@ -126,58 +155,53 @@ class NativeStep:
         call.values = self._values + layer_id * self.layer_bytes[1]
         return call
 
+    def first_layer(self, qkv: int, attended: int) -> AttentionStruct:
+        """The call of the first of all layers.
+
+        Args:
+            qkv: address of float32 ``[tokens, (heads + 2 * kv_heads) * head_dim]``: each token's
+                queries, then its keys, then its values.
+            attended: address of what attention gives, ``[tokens, heads * head_dim]``.
+        """
+        call = self._call
+        kv_size = call.kv_heads * call.head_dim
+        size = call.heads * call.head_dim
+        call.q, call.k, call.v = qkv, qkv + 4 * size, qkv + 4 * (size + kv_size)
+        call.q_stride = call.k_stride = call.v_stride = size + 2 * kv_size
+        call.q_head_stride = call.k_head_stride = call.v_head_stride = call.head_dim
+        call.out = attended
+        call.keys, call.values = self._keys, self._values
+        return call
+
     def check_layers(self, count: int) -> None:
         """Raise `ShapeError` if a model has more layers than the cache."""
         if count > self._num_layers:
             raise ShapeError(f"The cache has {self._num_layers} layers, and the model {count}.")
 
-    def _describe(
-        self, q: Tensor, k: Tensor, cache: AttentionCache, window: int
-    ) -> AttentionStruct:
-        keys, values, batch = cache.k_buffer, cache.v_buffer, cache.seq_lens.numel()
-        self._keys, self._values = keys.data_ptr(), values.data_ptr()
-        self._num_layers = keys.shape[0]
-        self.layer_bytes = (keys.stride(0) * keys.itemsize, values.stride(0) * values.itemsize)
-        first = self._indices.data_ptr()
-        return AttentionStruct(
-            key_stride=keys.stride(1),
-            value_stride=values.stride(1),
-            key_head_stride=keys.stride(2),
-            value_head_stride=values.stride(2),
-            table=self._table.data_ptr(),
-            table_rows=first,
-            lengths=first + 8 * batch,
-            query_starts=first + 16 * batch,
-            slots=first + 8 * (3 * batch + 1),
-            rotary=None if self._angles is None else self._angles.data_ptr(),
-            table_stride=self._table.stride(0),
-            batch=batch,
-            tokens=q.shape[0],
-            heads=q.shape[1],
-            kv_heads=k.shape[1],
-            head_dim=q.shape[2],
-            rotary_dim=0 if self._rotary is None else self._rotary.dim,
-            window=window,
-            type=_TYPES[q.dtype],
-            kv_type=_TYPES[keys.dtype],
-            is_interleaved=self._rotary is not None and self._rotary.interleaved,
-        )
+
+def _readable(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor as C reads it: itself, if it is that already."""
+    if tensor.dtype is dtype and tensor.is_cpu and tensor.is_contiguous():
+        return tensor
+    return tensor.to("cpu", dtype).contiguous()
 
 
-def _check_rows(cache: AttentionCache, tokens: int) -> list[int]:
-    """Check the cache's index tensors; gives where each row's query tokens begin and end."""
-    check_num_slots(cache.out_cache_loc, tokens)
+def _misfit(cache: AttentionCache, tokens: int) -> ShapeError:
+    """What is wrong with the index tensors of a cache, which cannot be a step of so many tokens."""
     lengths = cache.seq_lens.tolist()
-    bounds = query_bounds(cache.qo_indptr, len(lengths), tokens)
-    counts = [end - begin for begin, end in pairwise(bounds)]
-    check_lengths(lengths, counts, min(cache.max_len, cache.req_to_token.shape[1]))
+    try:
+        bounds = query_bounds(cache.qo_indptr, len(lengths), tokens)
+        counts = [end - begin for begin, end in pairwise(bounds)]
+        check_lengths(lengths, counts, min(cache.max_len, cache.req_to_token.shape[1]))
+    except ShapeError as error:
+        return error
     rows = cache.req_pool_indices.tolist()
     num_rows = cache.req_to_token.shape[0]
     if len(rows) != len(lengths) or not all(0 <= row < num_rows for row in rows):
-        raise ShapeError(
+        return ShapeError(
             f"req_pool_indices must name one of {num_rows} table rows for each of "
             f"{len(lengths)} rows; it is {rows}."
         )
     if min(lengths, default=0) < 0 or min(counts, default=0) < 0 or bounds[0] != 0:
-        raise ShapeError("Lengths and query counts cannot be negative, nor begin after token 0.")
-    return bounds
+        return ShapeError("Lengths and query counts cannot be negative, nor begin after token 0.")
+    return ShapeError(f"The step names token slots outside the cache's {cache.k_buffer.shape[1]}.")

@@ -90,7 +90,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "astrai_add_normed": (None, [c_void_p, c_void_p, c_float, c_int64, c_int64, c_void_p]),
     "astrai_attend": (None, [POINTER(AttentionStruct)]),
-    "astrai_slots_fit": (c_int32, [POINTER(AttentionStruct), c_int64]),
+    "astrai_check_step": (c_int64, [POINTER(AttentionStruct), *[c_int64] * 3]),
     "astrai_largest": (None, [c_void_p, *[c_int64] * 4, c_void_p, c_void_p]),
     "astrai_run_stack": (None, [POINTER(StackStruct)]),
 }
@@ -131,7 +131,7 @@ class CpuLibrary:
     linear: Any
     add_normed: Any
     attend: Any
-    slots_fit: Any
+    check_step: Any
     largest: Any
     run_stack: Any
 

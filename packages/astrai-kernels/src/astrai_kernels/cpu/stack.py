@@ -3,20 +3,27 @@
 import ctypes
 from collections.abc import Sequence
 from ctypes import c_void_p
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from astrai_kernels.cpu.library import (
-    AttentionStruct,
     CpuLibrary,
     LayerStruct,
     StackStruct,
     load_library,
 )
-from astrai_kernels.cpu.weights import GATES, PackedWeight
+from astrai_kernels.cpu.weights import GATES, PackedWeight, as_float32
 from astrai_kernels.ops.phases import LayerPhases
 from astrai_kernels.rotary import Rotary
+
+if TYPE_CHECKING:
+    from astrai_kernels.backends.native_step import NativeStep
+
+_LINE = 16
+"""Floats in a line of the cache, where each part of the working memory begins."""
 
 _HIDDEN_NORMS = ("attention_norm", "mlp_norm", "output_norm", "down_norm")
 _HEAD_NORMS = ("query_norm", "key_norm")
@@ -42,7 +49,8 @@ class NativeStack:
         self.qkv_size = first.qkv.out_features
         self.attended_size = first.output.in_features
         self._inner_size = first.down.in_features
-        self._adds_normed = any(layer.output_norm is not None for layer in layers)
+        adds_normed = any(layer.output_norm is not None for layer in layers)
+        self._added_size = self.hidden_size if adds_normed else 0
         self._normed_dims = {len(n) for layer in layers for n in _norms(layer, _HEAD_NORMS)}
         self._phases = tuple(layers)  # what the structures below point into
         self._layers = (LayerStruct * len(layers))(*map(_describe, layers))
@@ -65,42 +73,60 @@ class NativeStack:
             and self._normed_dims <= {head_dim}
         )
 
-    def run(
-        self,
-        hidden: Tensor,
-        qkv: Tensor,
-        attention: AttentionStruct,
-        attended: Tensor,
-        layer_bytes: tuple[int, int],
-        rotations: Sequence[Rotary],
-    ) -> None:
+    def run(self, hidden: Tensor, step: "NativeStep", rotations: Sequence[Rotary]) -> None:
         """Advance the residual stream by all layers.
 
         Args:
             hidden: ``[tokens, hidden_size]`` float32, contiguous; changed in place.
-            qkv: ``[tokens, qkv_size]`` float32 to work in, whose parts ``attention`` reads.
-            attention: the first layer's attention; its output is ``attended``.
-            attended: ``[tokens, attended_size]`` float32 to work in; zero for idle tokens.
-            layer_bytes: from one layer's keys to the next one's, and from values to values.
+            step: what the layers attend to.
             rotations: the step's, of which each layer uses one or none.
+
+        Raises:
+            ShapeError: the step's cache has too few layers.
         """
-        inner = torch.empty(hidden.shape[0], self._inner_size)
-        added = torch.empty_like(hidden) if self._adds_normed else None
-        angles = [rotary.freqs_cis.float().contiguous() for rotary in rotations]
+        step.check_layers(self.num_layers)
+        parts = self._room(hidden.shape[0], zeros=step.has_idle_tokens)
+        angles = [as_float32(rotary.freqs_cis) for rotary in rotations]
         call = StackStruct(
             layers=self._layers,
             num_layers=self.num_layers,
-            attention=ctypes.pointer(attention),
-            key_layer_bytes=layer_bytes[0],
-            value_layer_bytes=layer_bytes[1],
+            attention=ctypes.pointer(step.first_layer(parts.qkv, parts.attended)),
+            key_layer_bytes=step.layer_bytes[0],
+            value_layer_bytes=step.layer_bytes[1],
             rotations=(c_void_p * len(angles))(*(table.data_ptr() for table in angles)),
             hidden=hidden.data_ptr(),
-            qkv=qkv.data_ptr(),
-            attended=attended.data_ptr(),
-            inner=inner.data_ptr(),
-            added=None if added is None else added.data_ptr(),
+            qkv=parts.qkv,
+            attended=parts.attended,
+            inner=parts.inner,
+            added=parts.added,
         )
         self._library.run_stack(ctypes.byref(call))
+
+    def _room(self, tokens: int, *, zeros: bool) -> "_Room":
+        """Memory to work in."""
+        sizes = (self.qkv_size, self.attended_size, self._inner_size, self._added_size)
+        ends = [*accumulate(-(-tokens * size // _LINE) * _LINE for size in sizes)]
+        memory = (torch.zeros if zeros else torch.empty)(ends[-1])
+        first = memory.data_ptr()
+        return _Room(memory, first, *(first + 4 * end for end in ends[:3]))
+
+
+class _Room(NamedTuple):
+    """What layers work in; addresses of float32.
+
+    Attributes:
+        memory: what is there.
+        qkv: ``[tokens, qkv_size]``.
+        attended: ``[tokens, attended_size]``.
+        inner: ``[tokens, inner_size]``.
+        added: ``[tokens, hidden_size]``, where a layer norms what it adds.
+    """
+
+    memory: Tensor
+    qkv: int
+    attended: int
+    inner: int
+    added: int
 
 
 def _shapes(layer: LayerPhases) -> tuple[int, ...] | None:

@@ -122,7 +122,7 @@ class PackedWeight(Weight):
         """See `astrai_kernels.ops.linear_residual`."""
         self._refuse_paired()
         self._refuse_residual(x, residual)
-        total = _as_float32(residual)
+        total = as_float32(residual)
         self._run(x, None, 0.0, total, _Epilogue.ADD)
         return total.to(residual.dtype)
 
@@ -131,8 +131,8 @@ class PackedWeight(Weight):
     ) -> Tensor:
         """See `astrai_kernels.ops.linear_residual`, of a normalised result."""
         self._refuse_residual(x, residual)
-        added, size = _as_float32(self.linear(x)), self.out_features
-        total, norm, rows = _as_float32(residual), _norm(norm_weight, size), added.numel() // size
+        added, size = as_float32(self.linear(x)), self.out_features
+        total, norm, rows = as_float32(residual), _norm(norm_weight, size), added.numel() // size
         self._library.add_normed(
             added.data_ptr(), norm.data_ptr(), eps, rows, size, total.data_ptr()
         )
@@ -154,7 +154,8 @@ class PackedWeight(Weight):
         Raises:
             IndexError: an id is negative or names no row.
         """
-        ids = ids.to(torch.int64).contiguous()
+        if ids.dtype is not torch.int64 or not ids.is_contiguous():
+            ids = ids.to(torch.int64).contiguous()
         out = torch.empty(*ids.shape, self.in_features)
         status = self._library.unpack_rows(self.struct, ids.data_ptr(), ids.numel(), out.data_ptr())
         if status:
@@ -169,7 +170,7 @@ class PackedWeight(Weight):
         self._refuse_paired()
         out = torch.empty(*x.shape[:-1], self.out_features)
         self._run(x, norm_weight, eps, out, _Epilogue.STORE)
-        return out.to(x.dtype)
+        return out if x.dtype is torch.float32 else out.to(x.dtype)
 
     def _refuse_paired(self) -> None:
         if self.is_paired:
@@ -189,7 +190,7 @@ class PackedWeight(Weight):
                 f"x must have {in_features} features on the CPU, "
                 f"not shape {tuple(x.shape)} on {x.device}."
             )
-        x = _as_float32(x)
+        x = as_float32(x)
         if norm is not None:
             norm = _norm(norm, in_features)
         self._library.linear(
@@ -263,7 +264,7 @@ def pack_dense(
     if packed not in (PackedFormat.F32, PackedFormat.BF16):
         raise ShapeError(f"Dense values cannot be packed as {packed.name}; quantise them first.")
     shape = (values.shape[0], values.shape[1])
-    tiles = _pack(_as_float32(values), _DENSE_SOURCE, packed, shape, paired)
+    tiles = _pack(as_float32(values), _DENSE_SOURCE, packed, shape, paired)
     return PackedWeight(packed, shape, tiles, _bias(bias, shape), paired)
 
 
@@ -283,16 +284,17 @@ def _bias(bias: Tensor | None, shape: tuple[int, int]) -> Tensor | None:
         return None
     if bias.shape != shape[:1]:
         raise ShapeError(f"The bias must be ({shape[0]},), not {tuple(bias.shape)}.")
-    return _as_float32(bias).clone()
+    return as_float32(bias).clone()
 
 
 def _norm(weight: Tensor, size: int) -> Tensor:
     if weight.shape != (size,):
         raise ShapeError(f"The norm must be ({size},), not {tuple(weight.shape)}.")
-    return _as_float32(weight)
+    return as_float32(weight)
 
 
-def _as_float32(x: Tensor) -> Tensor:
+def as_float32(x: Tensor) -> Tensor:
+    """The tensor as kernels read it: itself, if it is that already."""
     if x.dtype is torch.float32 and x.is_contiguous():
         return x
     return x.to(torch.float32).contiguous()

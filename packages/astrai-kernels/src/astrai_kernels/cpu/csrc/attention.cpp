@@ -233,14 +233,24 @@ void merge_parts(const Attention& call, const float* parts, int64_t stride, int6
 // Attends; `out` of idle tokens is left as it is.
 ASTRAI_EXPORT void astrai_attend(const astrai::Attention* call) { astrai::attend(*call); }
 
-// Whether every slot a step reads or writes is one of num_slots.
-ASTRAI_EXPORT int astrai_slots_fit(const astrai::Attention* call, int64_t num_slots) {
-  for (int64_t token = 0; token < call->tokens; ++token)
-    if (call->slots[token] >= num_slots) return 0;
+// Checks the integers of a step against the sizes of the cache: how many of its tokens belong to an
+// empty row, whose output is zero; -1 if the step names a token, row or slot that there is not.
+ASTRAI_EXPORT int64_t astrai_check_step(const astrai::Attention* call, int64_t num_slots,
+                                        int64_t num_requests, int64_t max_length) {
+  int64_t idle = 0, next = 0;
+  if (call->query_starts[0] != 0 || call->query_starts[call->batch] != call->tokens) return -1;
   for (int64_t row = 0; row < call->batch; ++row) {
-    const int32_t* slots = call->table + call->table_rows[row] * call->table_stride;
-    for (int64_t i = 0; i < call->lengths[row]; ++i)
-      if (slots[i] < 0 || slots[i] >= num_slots) return 0;
+    const int64_t request = call->table_rows[row], length = call->lengths[row];
+    const int64_t begin = next, queries = call->query_starts[row + 1] - begin;
+    next = call->query_starts[row + 1];
+    if (request < 0 || request >= num_requests || length < 0 || length > max_length) return -1;
+    if (queries < 0 || (length > 0 && queries > length)) return -1;
+    if (length == 0) idle += queries;
+    const int32_t* slots = call->table + request * call->table_stride;
+    for (int64_t i = 0; i < length; ++i)
+      if (slots[i] < 0 || slots[i] >= num_slots) return -1;
   }
-  return 1;
+  for (int64_t token = 0; token < call->tokens; ++token)
+    if (call->slots[token] >= num_slots) return -1;
+  return idle;
 }

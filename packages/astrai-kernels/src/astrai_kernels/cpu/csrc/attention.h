@@ -25,7 +25,7 @@ struct Attention {
   const int32_t* table;         // [requests, table_stride]: the slot of each position
   const int64_t* table_rows;    // [batch]
   const int64_t* lengths;       // [batch]
-  const int64_t* query_starts;  // [batch + 1]
+  const int32_t* query_starts;  // [batch + 1]
   const int64_t* slots;         // [tokens], written where not negative
   const float* rotary;          // [tokens, rotary_dim / 2, 2], or null
   int64_t table_stride, batch, tokens, heads, kv_heads, head_dim;
