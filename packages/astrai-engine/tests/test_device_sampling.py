@@ -48,7 +48,8 @@ def test_draws_the_tokens_that_the_sampler_draws(rows, seed):
     generator = torch.Generator().manual_seed(abs(seed) % 1000)
     logits = 3 * torch.randn(len(rows), VOCAB, generator=generator)
     sequences = [make(seed, index, **row) for index, row in enumerate(rows)]
-    expected = sampler._choose(logits, sequences)[1]
+    plan = sampler._Plan.of(sequences, logits.shape[-1])
+    expected = sampler._choose(logits, plan)[1]
     assert device.choose_on_device(logits, sequences)[1] == expected
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from astrai_engine.errors import AstraiError
 
@@ -22,8 +22,7 @@ class FinishReason(Enum):
     """The generation failed; the event is ``Failed``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """Token counts of one choice.
 
     Attributes:

@@ -12,10 +12,9 @@ order is never the victim while another runs, so it always advances, and with it
 
 from bisect import insort
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
 from operator import attrgetter
 from time import monotonic
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from astrai_engine.chunk_budget import ChunkBudget
 from astrai_engine.sequence import Sequence
@@ -84,8 +83,7 @@ class PageCache(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledSequence:
+class ScheduledSequence(NamedTuple):
     """The part of one sequence that runs in a step.
 
     Attributes:
@@ -275,7 +273,7 @@ class Scheduler:
             or not self.cache.task_extend(sequence.task_id, last_position)
         ):
             return item
-        return replace(item, draft=tuple(draft))
+        return item._replace(draft=tuple(draft))
 
     def _waits_for_leader(self, sequence: Sequence) -> bool:
         """Whether the pages it would share are still being computed by another choice."""

@@ -8,8 +8,7 @@ vocabulary without sorting it, except where a nucleus turns out wider than ``MAX
 
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -27,8 +26,7 @@ MAX_CANDIDATES = 1024
 """Largest top-k that is served from candidates."""
 
 
-@dataclass(frozen=True, slots=True)
-class SampledToken:
+class SampledToken(NamedTuple):
     """The outcome for one row: a token, or why there is none."""
 
     token_id: int
@@ -45,6 +43,7 @@ class Sampler:
 
     def __init__(self, eos_token_ids: frozenset[int]) -> None:
         self._eos_token_ids = eos_token_ids
+        self._plan = _Plan.of([], 0)
 
     def sample(
         self, logits: Tensor, sequences: Rows[Sequence], forbidden: Tensor | None = None
@@ -63,18 +62,18 @@ class Sampler:
         """
         if not sequences:
             return []
-        asked = {
-            row: sequence.request.top_logprobs
-            for row, sequence in enumerate(sequences)
-            if sequence.request.logprobs
-        }
-        raw = RawDistribution(logits, asked) if asked else None
-        for row, sequence in enumerate(sequences):
-            self._change_logits(logits, row, sequence)
+        plan, vocab = self._plan, logits.shape[-1]
+        if plan.sequences != sequences or plan.vocab != vocab:
+            plan = self._plan = _Plan.of(sequences, vocab)
+        raw = RawDistribution(logits, plan.asked) if plan.asked else None
+        for row in plan.changed:
+            self._change_logits(logits, row, sequences[row])
         if forbidden is not None:
             logits.masked_fill_(forbidden.to(logits.device), -torch.inf)
-        choose = choose_on_device if draws_on_device(logits) else _choose
-        best_values, token_ids = choose(logits, list(sequences))
+        if draws_on_device(logits):
+            best_values, token_ids = choose_on_device(logits, plan.sequences)
+        else:
+            best_values, token_ids = _choose(logits, plan)
         return [
             _outcome(row, token_ids[row], best_values[row], raw) for row in range(len(sequences))
         ]
@@ -111,15 +110,45 @@ def _select(tensor: Tensor, rows: list[int]) -> Tensor:
     return tensor.index_select(0, torch.tensor(rows, device=tensor.device))
 
 
-def _choose(logits: Tensor, sequences: list[Sequence]) -> tuple[list[float], list[int]]:
+class _Plan(NamedTuple):
+    """What follows from the requests of a batch, and serves until the batch is another.
+
+    Attributes:
+        sequences: of the batch.
+        vocab: elements of a row.
+        asked: how many alternatives of which rows are to be told.
+        changed: rows whose logits a request may change.
+        groups: the rows of each path.
+    """
+
+    sequences: list[Sequence]
+    vocab: int
+    asked: dict[int, int]
+    changed: list[int]
+    groups: "dict[_Path, list[int]]"
+
+    @classmethod
+    def of(cls, sequences: Rows[Sequence], vocab: int) -> "_Plan":
+        """Plan for a batch."""
+        asked: dict[int, int] = {}
+        changed: list[int] = []
+        groups: dict[_Path, list[int]] = {}
+        for row, sequence in enumerate(sequences):
+            request = sequence.request
+            if request.logprobs:
+                asked[row] = request.top_logprobs
+            if changes_logits(request) or request.min_tokens:
+                changed.append(row)
+            groups.setdefault(_path(request, vocab), []).append(row)
+        return cls(list(sequences), vocab, asked, changed, groups)
+
+
+def _choose(logits: Tensor, plan: _Plan) -> tuple[list[float], list[int]]:
     """Each row's largest logit and its token."""
-    groups: dict[_Path, list[int]] = {}
-    for row, sequence in enumerate(sequences):
-        groups.setdefault(_path(sequence.request, logits.shape[-1]), []).append(row)
-    best_values = [0.0] * len(sequences)
-    token_ids = [0] * len(sequences)
-    for path, rows in groups.items():
-        chosen = [sequences[row] for row in rows]
+    best_values = [0.0] * len(plan.sequences)
+    token_ids = [0] * len(plan.sequences)
+    for path, rows in plan.groups.items():
+        chosen = [plan.sequences[row] for row in rows]
         values, ids = path(_select(logits, rows), chosen)
         for row, value, token_id in zip(rows, values.tolist(), ids.tolist(), strict=True):
             best_values[row], token_ids[row] = value, token_id
