@@ -5,7 +5,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from astrai_kernels.ops import largest
+from astrai_kernels.ops import largest, likeliest
 
 pytestmark = pytest.mark.usefixtures("implementation")
 
@@ -43,6 +43,21 @@ def test_rows_of_a_wider_tensor_are_read_where_they_are():
 def test_no_rows_give_no_rows():
     values, ids = largest(torch.empty(0, 128 * 300), 3)
     assert values.shape == ids.shape == (0, 3)
+    assert likeliest(torch.empty(0, 128 * 300)) == ([], [])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("width", [96, 1800])
+def test_the_likeliest_is_the_largest_as_lists(dtype, width):
+    logits = random_logits(4, 2000).to(dtype)[:, 100 : 100 + width]
+    logits[1, [5, 40]] = 50.0
+    values, ids = likeliest(logits)
+    assert (values, ids) == tuple(each.squeeze(-1).tolist() for each in largest(logits, 1))
+    assert (values[1], ids[1]) == (50.0, 5)
+    logits[2, 7] = math.nan
+    values, ids = likeliest(logits)
+    assert math.isnan(values[2])
+    assert ids[2] == 7
 
 
 def test_all_of_them_may_lie_in_one_block():

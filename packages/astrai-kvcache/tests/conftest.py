@@ -67,7 +67,7 @@ class FakeModel:
 @pytest.fixture
 def far_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pools made from here on write as to a device, whose memory is not the host's."""
-    monkeypatch.setattr("astrai_kvcache.req_to_token.is_in_host_memory", lambda table: False)
+    monkeypatch.setattr("astrai_kvcache.req_to_token.host_view", lambda table: None)
 
 
 @pytest.fixture

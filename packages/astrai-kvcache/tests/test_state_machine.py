@@ -65,7 +65,7 @@ class PoolMachine(RuleBasedStateMachine):
             num_pages * page_size, on_event=self.follow, tiers=tiers, fingerprint="model",
         )  # fmt: skip
         if far_table:  # as on a device, whose table the host cannot write to
-            self.pool._table.in_host_memory = False
+            self.pool._table._host = None
             self.pool._binder._host = None
         self.model = self.model_type(self.pool)
         self.longest = min(MAX_SEQ_LEN, num_pages * page_size)

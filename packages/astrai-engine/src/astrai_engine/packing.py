@@ -59,10 +59,14 @@ def pack_step(batch: Batch[ScheduledSequence]) -> PackedStep:
         offset = len(step.token_ids)
         start, end = sequence.num_computed, sequence.num_computed + item.num_tokens
         num_tokens = item.num_tokens + len(item.draft)
-        step.token_ids += sequence.token_ids[start:end]
-        step.token_ids += item.draft
         first = start + sequence.position_offset
-        step.position_ids += range(first, first + num_tokens)
+        if num_tokens == 1:
+            step.token_ids.append(sequence.token_ids[start])
+            step.position_ids.append(first)
+        else:
+            step.token_ids += sequence.token_ids[start:end]
+            step.token_ids += item.draft
+            step.position_ids += range(first, first + num_tokens)
         step.num_tokens.append(num_tokens)
         if item.samples:
             step.sampling.append(sequence)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from astrai_kvcache import BindWorkspace
-from astrai_kvcache.staging import is_in_host_memory, write_host
+from astrai_kvcache.staging import host_view
 
 
 class InferenceWorkspace(BindWorkspace):
@@ -29,6 +29,7 @@ class InferenceWorkspace(BindWorkspace):
         self._tokens = torch.zeros((2, max_step_tokens), dtype=torch.long, device=device)
         self.input_ids, self.position_ids = self._tokens
         self._loaded = (self.input_ids, self.position_ids)
+        self._host = host_view(self._tokens)
         self._columns = torch.arange(max_seq_len, device=device)
         self._decode_mask = torch.zeros(
             (max_batch_size, max_seq_len), dtype=torch.bool, device=device
@@ -47,9 +48,10 @@ class InferenceWorkspace(BindWorkspace):
         if len(self._loaded[0]) != len(token_ids):
             inputs, positions = self._tokens[:, : len(token_ids)]
             self._loaded = inputs, positions
-        if is_in_host_memory(self._tokens):
-            write_host(self.input_ids, array("q", token_ids))
-            write_host(self.position_ids, array("q", position_ids))
+        if self._host is not None:
+            start = len(self.input_ids)
+            self._host[: len(token_ids)] = array("q", token_ids)
+            self._host[start : start + len(position_ids)] = array("q", position_ids)
         else:
             numbers = torch.tensor([token_ids, position_ids], dtype=torch.long)
             self._tokens[:, : len(token_ids)].copy_(numbers, non_blocking=True)

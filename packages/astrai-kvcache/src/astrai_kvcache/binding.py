@@ -74,7 +74,7 @@ class StepBinder:
         self._storage = storage
         self._table = table
         self._page_size = layout.page_size
-        self._host = HostBinder(layout) if table.in_host_memory else None
+        self._host = HostBinder(layout) if table.is_in_host_memory else None
         self._last: _DecodeStep | None = None  # if the next step may be an advance of it
 
     def bind(

@@ -7,13 +7,11 @@ microseconds, most of them to bring torch's own code back into the cache. So not
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate
-
-import torch
-from torch import Tensor
+from typing import NamedTuple
 
 from astrai_kvcache.bound_step import BoundStep
 from astrai_kvcache.layout import Layout
-from astrai_kvcache.staging import is_in_host_memory, write_host
+from astrai_kvcache.staging import host_view
 from astrai_kvcache.task_pages import Task
 from astrai_kvcache.workspace import BindBuffers
 
@@ -27,7 +25,7 @@ class HostBinder:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._last: tuple[BindBuffers, int, int, BoundStep] | None = None
+        self._last: tuple[BindBuffers, int, int, _Views] | None = None
 
     def bind(
         self,
@@ -48,40 +46,26 @@ class HostBinder:
             Where it is; None, with nothing written, where the buffers are not those of
             :class:`BindBuffers` in consecutive memory of the host.
         """
-        step = self._views(workspace, len(tasks), sum(q_lens))
-        if step is not None:
-            write_host(step.rows, array("q", [task.row for task in tasks]))
-            write_host(step.seq_lens, array("q", lengths))
-            write_host(step.kv_indptr, array("i", accumulate(lengths, initial=0)))
-            write_host(step.qo_indptr, array("i", accumulate(q_lens, initial=0)))
-            write_host(step.slots, self._slots(tasks, lengths, q_lens))
-        return step
-
-    def _views(self, workspace: BindBuffers, batch: int, num_new: int) -> BoundStep | None:
-        """The parts of the buffers that a step uses; those of the last one again, if alike."""
-        if self._last is not None and self._last[:3] == (workspace, batch, num_new):
-            return self._last[3]
-        whole = (
-            workspace.req_pool_indices,
-            workspace.seq_lens,
-            workspace.kv_indptr,
-            workspace.qo_indptr,
-            workspace.out_cache_loc,
-        )
-        if not all(map(_is_writable, whole, _DTYPES)):
+        views = self._views_of(workspace, len(tasks), sum(q_lens))
+        if views is None:
             return None
-        rows, seq_lens, kv_indptr, qo_indptr, slots = whole
-        slots = slots.view(-1)[:num_new]
-        step = BoundStep(
-            rows[:batch],
-            seq_lens[:batch],
-            kv_indptr[: batch + 1],
-            qo_indptr[: batch + 1],
-            slots,
-            slots.unsqueeze(-1),
+        numbers = (
+            array("q", [task.row for task in tasks]),
+            array("q", lengths),
+            array("i", accumulate(lengths, initial=0)),
+            array("i", accumulate(q_lens, initial=0)),
+            self._slots(tasks, lengths, q_lens),
         )
-        self._last = (workspace, batch, num_new, step)
-        return step
+        for buffer, values in zip(views.buffers, numbers, strict=True):
+            buffer[:] = values
+        return views.step
+
+    def _views_of(self, workspace: BindBuffers, batch: int, num_new: int) -> "_Views | None":
+        """The parts of the buffers that a step uses; those of the last one again, if alike."""
+        if self._last is None or self._last[:3] != (workspace, batch, num_new):
+            views = _Views.of(workspace, batch, num_new)
+            self._last = None if views is None else (workspace, batch, num_new, views)
+        return None if self._last is None else self._last[3]
 
     def _slots(
         self, tasks: Sequence[Task], lengths: Sequence[int], q_lens: Sequence[int]
@@ -95,8 +79,28 @@ class HostBinder:
         return slots
 
 
-_DTYPES = (torch.int64, torch.int64, torch.int32, torch.int32, torch.int64)
+class _Views(NamedTuple):
+    """The parts of a workspace's buffers that a step uses.
 
+    Attributes:
+        buffers: for the host to write, in the order of `BoundStep`.
+        step: the same as tensors.
+    """
 
-def _is_writable(buffer: Tensor, dtype: torch.dtype) -> bool:
-    return buffer.dtype is dtype and is_in_host_memory(buffer)
+    buffers: "list[memoryview[int]]"
+    step: BoundStep
+
+    @classmethod
+    def of(cls, workspace: BindBuffers, batch: int, num_new: int) -> "_Views | None":
+        """The views; None where the host cannot write the buffers as what they have to be."""
+        parts = (
+            workspace.req_pool_indices[:batch],
+            workspace.seq_lens[:batch],
+            workspace.kv_indptr[: batch + 1],
+            workspace.qo_indptr[: batch + 1],
+            workspace.out_cache_loc.view(-1)[:num_new],
+        )
+        buffers = [view for view in map(host_view, parts) if view is not None]
+        if [view.format for view in buffers] != ["q", "q", "i", "i", "q"]:
+            return None
+        return cls(buffers, BoundStep(*parts, parts[-1].unsqueeze(-1)))

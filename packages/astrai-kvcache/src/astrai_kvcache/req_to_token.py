@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from astrai_kvcache.errors import DoubleFreeError
-from astrai_kvcache.staging import is_in_host_memory, to_device, write_host
+from astrai_kvcache.staging import host_view, to_device
 
 
 class ReqToTokenPool:
@@ -29,7 +29,6 @@ class ReqToTokenPool:
         size: number of rows.
         max_context_len: positions per row.
         free_slots: rows that no request owns, next one first.
-        in_host_memory: whether the host writes the table itself.
     """
 
     def __init__(
@@ -50,7 +49,12 @@ class ReqToTokenPool:
             self._flat = self._table.view(-1)
             self._by_page = self._table.view(size * self._pages_per_row, page_size)
             self._offsets = torch.arange(page_size, dtype=torch.int32, device=device)
-        self.in_host_memory = is_in_host_memory(self._table)
+        self._host = host_view(self._table)
+
+    @property
+    def is_in_host_memory(self) -> bool:
+        """Whether the host writes the table itself."""
+        return self._host is not None
 
     @property
     def req_to_token(self) -> Tensor:
@@ -101,13 +105,13 @@ class ReqToTokenPool:
     def write_pages(self, row: int, logical_page: int, pages: Iterable[int]) -> None:
         """Write that ``row`` continues, from its page ``logical_page`` on, in ``pages``."""
         first = row * self._pages_per_row + logical_page
-        if not self.in_host_memory:
+        if self._host is None:
             self._pending.update(enumerate(pages, first))
             return
         size = self._page_size
         for place, page in enumerate(pages, first):
             slots = array("i", range(page * size, (page + 1) * size))
-            write_host(self._table, slots, place * size)
+            self._host[place * size : (place + 1) * size] = slots
 
     def pending_page(self, row: int, logical_page: int) -> int | None:
         """The page queued for that place in the table, if any."""

@@ -8,6 +8,7 @@ vocabulary without sorting it, except where a nucleus turns out wider than ``MAX
 
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
+from math import isfinite
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -20,7 +21,7 @@ from astrai_engine.sampling.logprobs import RawDistribution, RowLogprobs
 from astrai_engine.sampling.penalties import apply_penalties, changes_logits
 from astrai_engine.sampling.strategies import MIN_TEMPERATURE, TopPStrategy
 from astrai_engine.sequence import Sequence
-from astrai_kernels.ops import largest
+from astrai_kernels.ops import largest, likeliest
 
 MAX_CANDIDATES = 1024
 """Largest top-k that is served from candidates."""
@@ -150,29 +151,28 @@ def _choose(logits: Tensor, plan: _Plan) -> tuple[list[float], list[int]]:
     for path, rows in plan.groups.items():
         chosen = [plan.sequences[row] for row in rows]
         values, ids = path(_select(logits, rows), chosen)
-        for row, value, token_id in zip(rows, values.tolist(), ids.tolist(), strict=True):
+        for row, value, token_id in zip(rows, values, ids, strict=True):
             best_values[row], token_ids[row] = value, token_id
     return best_values, token_ids
 
 
-_Path: TypeAlias = Callable[[Tensor, list[Sequence]], tuple[Tensor, Tensor]]
-"""Gives the largest logit ``[rows]`` and the chosen token ``[rows]`` of rows of one kind."""
+_Path: TypeAlias = Callable[[Tensor, list[Sequence]], tuple[list[float], list[int]]]
+"""Gives the largest logit and the chosen token of each row, for rows of one kind."""
 
 
 def _path(request: GenerationRequest, vocab: int) -> _Path:
     if is_greedy(request):
-        return _likeliest
+        return _greedy
     if 0 < request.top_k <= min(MAX_CANDIDATES, vocab):
         return _from_candidates
     return _from_whole
 
 
-def _likeliest(logits: Tensor, sequences: list[Sequence]) -> tuple[Tensor, Tensor]:  # noqa: ARG001
-    values, ids = largest(logits, 1)
-    return values.squeeze(-1), ids.squeeze(-1)
+def _greedy(logits: Tensor, sequences: list[Sequence]) -> tuple[list[float], list[int]]:  # noqa: ARG001
+    return likeliest(logits)
 
 
-def _from_candidates(logits: Tensor, sequences: list[Sequence]) -> tuple[Tensor, Tensor]:
+def _from_candidates(logits: Tensor, sequences: list[Sequence]) -> tuple[list[float], list[int]]:
     """Rows with a small top-k: everything happens on ``[rows, max top_k]``, in float64."""
     top_k = [s.request.top_k for s in sequences]
     width = max(top_k)
@@ -183,26 +183,25 @@ def _from_candidates(logits: Tensor, sequences: list[Sequence]) -> tuple[Tensor,
         scaled.masked_fill_(columns >= _column(top_k, logits.device), -torch.inf)
     best = values[:, 0]
     picked = _pick(scaled.softmax(-1), ids, sequences)
-    return best, torch.where(best.isfinite(), picked, ids[:, 0])
+    return best.tolist(), torch.where(best.isfinite(), picked, ids[:, 0]).tolist()
 
 
-def _from_whole(logits: Tensor, sequences: list[Sequence]) -> tuple[Tensor, Tensor]:
+def _from_whole(logits: Tensor, sequences: list[Sequence]) -> tuple[list[float], list[int]]:
     """Rows without a small top-k: with a top-p they need an order, without one they don't."""
-    best, likeliest = _likeliest(logits, sequences)
-    token_ids = likeliest.clone()
-    finite = best.isfinite().tolist()
+    best, likeliest_ids = likeliest(logits)
+    token_ids = torch.tensor(likeliest_ids, device=logits.device)
     ordered: list[int] = []
     free: list[int] = []
     for row, sequence in enumerate(sequences):
         request = sequence.request
         has_order = request.top_p < 1.0 or 0 < request.top_k < logits.shape[-1]
-        if finite[row]:
+        if isfinite(best[row]):
             (ordered if has_order else free).append(row)
     for rows, draw_rows in ((ordered, _from_nucleus), (free, _from_all)):
         if rows:
             index = torch.tensor(rows, device=logits.device)
             token_ids[index] = draw_rows(_select(logits, rows), [sequences[row] for row in rows])
-    return best, token_ids
+    return best, token_ids.tolist()
 
 
 def _from_nucleus(logits: Tensor, sequences: list[Sequence]) -> Tensor:

@@ -12,7 +12,7 @@ CPUs.
 
 from astrai_kernels.ops.activation import Activation
 from astrai_kernels.ops.embedding import Table, embedding
-from astrai_kernels.ops.largest import largest
+from astrai_kernels.ops.largest import largest, likeliest
 from astrai_kernels.ops.linear import linear, linear_residual, norm_linear
 from astrai_kernels.ops.mixture import Mixture, mix_experts
 from astrai_kernels.ops.mlp import norm_gate_up
@@ -40,6 +40,7 @@ __all__ = [
     "attn_paged_prefill",
     "embedding",
     "largest",
+    "likeliest",
     "linear",
     "linear_residual",
     "mix_experts",

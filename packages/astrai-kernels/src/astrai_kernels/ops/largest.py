@@ -1,5 +1,7 @@
 """The largest elements of each row, such as the likeliest tokens of a vocabulary."""
 
+from array import array
+
 import torch
 from torch import Tensor
 
@@ -24,6 +26,24 @@ def largest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if library is not None and _is_native(x):
         return _native(library, x, k)
     return _blocked(x, k)
+
+
+def likeliest(x: Tensor) -> tuple[list[float], list[int]]:
+    """The largest element of each row and its column, as lists; the first of equal elements.
+
+    Args:
+        x: ``[rows, columns]``. NaN counts as the largest element.
+    """
+    library = loaded_library()
+    if library is None or not _is_native(x):
+        values, ids = _top(x, 1)
+        return values.squeeze(-1).tolist(), ids.squeeze(-1).tolist()
+    rows, columns = x.shape
+    best, places = array("f", bytes(4 * rows)), array("q", bytes(8 * rows))
+    library.largest(
+        x.data_ptr(), rows, columns, x.stride(0), 1, best.buffer_info()[0], places.buffer_info()[0]
+    )
+    return best.tolist(), places.tolist()
 
 
 def _is_native(x: Tensor) -> bool:
