@@ -413,10 +413,12 @@ def _environment(session: nox.Session, name: str) -> str:
 def _install(session: nox.Session, python: str, *arguments: str) -> None:
     """Install as users do: from a folder where nothing of the workspace is configured."""
     python = str(Path(python).absolute())
+    # uv's cache knows a wheel by folder, name and version: those of an earlier build would do.
+    fresh = [f"--refresh-package={name}" for name in PACKAGES]
     with session.chdir(tempfile.gettempdir()):
         session.run(
-            "uv", "pip", "install", "--quiet", "--no-sources", "--python", python, *arguments,
-            external=True,
+            "uv", "pip", "install", "--quiet", "--no-sources", "--python", python, *fresh,
+            *arguments, external=True,
         )  # fmt: skip
 
 

@@ -20,6 +20,8 @@ def test_each_reason_is_told_once_for_each_backend():
 
 
 def test_a_warning_turned_into_an_error_is_raised_once():
-    with pytest.raises(BackendFallbackWarning):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(BackendFallbackWarning):
+            warn_of_fallback(ATTN_BACKEND.CUDA, "why.")
         warn_of_fallback(ATTN_BACKEND.CUDA, "why.")
-    warn_of_fallback(ATTN_BACKEND.CUDA, "why.")
