@@ -171,7 +171,8 @@ class TestEnvironment:
 
 class TestTroubleshooting:
     FOREIGN = (
-        "externally-managed-environment", "No matching distribution found", "llama-cpp-python",
+        "externally-managed-environment", "does not match the project environment path",
+        "No matching distribution found", "llama-cpp-python",
         "astrai: command not found", "address already in use", "Connection refused",
         "CUDA out of memory", "Not Found",
     )  # fmt: skip

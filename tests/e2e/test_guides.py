@@ -59,6 +59,9 @@ BLOCKS = {
         "ASTRAI_MODEL=path/to/folder uv run uvicorn astrai_api:app": GUIDES,
         "uv run astrai-kernels doctor": HERE,
     },
+    "docs/guides/adding-a-model.md": {
+        "uv run --package astrai-engine": "other tests: `nox -s tests`",
+    },
     "docs/guides/backend.md": {
         "pip install pytest": GUIDES,
     },
@@ -76,7 +79,7 @@ BLOCKS = {
         "astrai doctor": GUIDES,
     },
     "docs/guides/cuda-kernels.md": {
-        "OMP_NUM_THREADS=1 uv run pytest": "other tests: `nox -s tests tsan nvrtc`",
+        "OMP_NUM_THREADS=1 uv run --package": "other tests: `nox -s tests tsan nvrtc`",
     },
     "docs/guides/deploy.md": {
         "docker compose": "needs Docker; `nox -s deploy` checks the files",
@@ -89,6 +92,7 @@ BLOCKS = {
     "docs/guides/evaluate.md": {
         "ASTRAI_MODEL=HuggingFaceTB/SmolLM2-135M-Instruct": GUIDES,
         'pip install "lm-eval[api,hf]"': "needs a hub of data sets; `nox -s lmeval`",
+        "cd tests/e2e/lm_eval": "needs a hub for the tokenizer; `nox -s lmeval` runs these tasks",
     },
     "docs/guides/kernels.md": {
         "pip install": HERE,
