@@ -147,6 +147,16 @@ def test_a_release_publishes_without_running_our_code(root):
     assert not re.search(r"\bsecrets\.", (root / ".github/workflows/release.yml").read_text())
 
 
+def test_a_release_page_has_what_an_installation_consists_of(root):
+    jobs = load(root, "release.yml")["jobs"]
+    commands = [step.get("run", "") for step in jobs["build"]["steps"]]
+    made = next(at for at, command in enumerate(commands) if "nox -s sbom" in command)
+    built = next(at for at, command in enumerate(commands) if command.startswith("uv build"))
+    assert made < built  # the session writes to dist/ too, which is to be published as it is
+    assert "rm -r dist" in commands[made]
+    assert "sbom/*" in jobs["announce"]["steps"][-1]["run"]
+
+
 class TestRelease:
     """The script that release.yml runs, on a small repository."""
 

@@ -25,7 +25,7 @@ class HostBinder:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._last: tuple[BindBuffers, int, int, _Views] | None = None
+        self._last: _Views | None = None
 
     def bind(
         self,
@@ -62,10 +62,11 @@ class HostBinder:
 
     def _views_of(self, workspace: BindBuffers, batch: int, num_new: int) -> "_Views | None":
         """The parts of the buffers that a step uses; those of the last one again, if alike."""
-        if self._last is None or self._last[:3] != (workspace, batch, num_new):
-            views = _Views.of(workspace, batch, num_new)
-            self._last = None if views is None else (workspace, batch, num_new, views)
-        return None if self._last is None else self._last[3]
+        last = self._last
+        if last is not None and last.workspace is workspace and last.sizes == (batch, num_new):
+            return last
+        self._last = _Views.of(workspace, batch, num_new)
+        return self._last
 
     def _slots(
         self, tasks: Sequence[Task], lengths: Sequence[int], q_lens: Sequence[int]
@@ -83,10 +84,14 @@ class _Views(NamedTuple):
     """The parts of a workspace's buffers that a step uses.
 
     Attributes:
+        workspace: whose buffers they are.
+        sizes: tasks and new tokens of the step.
         buffers: for the host to write, in the order of `BoundStep`.
         step: the same as tensors.
     """
 
+    workspace: BindBuffers
+    sizes: tuple[int, int]
     buffers: "list[memoryview[int]]"
     step: BoundStep
 
@@ -103,4 +108,5 @@ class _Views(NamedTuple):
         buffers = [view for view in map(host_view, parts) if view is not None]
         if [view.format for view in buffers] != ["q", "q", "i", "i", "q"]:
             return None
-        return cls(buffers, BoundStep(*parts, parts[-1].unsqueeze(-1)))
+        step = BoundStep(*parts, parts[-1].unsqueeze(-1))
+        return cls(workspace, (batch, num_new), buffers, step)
