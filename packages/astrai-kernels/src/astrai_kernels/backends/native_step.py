@@ -83,29 +83,34 @@ class NativeStep:
     ) -> None:
         if rotary is not None:
             rotary.check_shape((shape.tokens, shape.heads, shape.head_dim))
-        batch = len(cache.seq_lens)
         check_num_slots(cache.out_cache_loc, shape.tokens)
-        if cache.qo_indptr is None or len(cache.qo_indptr) != batch + 1 or not batch:
-            starts = array("i", query_bounds(cache.qo_indptr, batch, shape.tokens))
-            self._starts: Tensor | array[int] = starts
-            first_start = starts.buffer_info()[0]
-        else:
-            self._starts = _readable(cache.qo_indptr, torch.int32)
-            first_start = self._starts.data_ptr()
         if cache.req_pool_indices.shape != cache.seq_lens.shape:
             raise _misfit(cache, shape.tokens)
         # What C reads by address must live as long as the step.
+        self._starts = _query_starts(cache, shape.tokens)
         self._table = _readable(cache.req_to_token, torch.int32)
         self._rows = _readable(cache.req_pool_indices, torch.int64)
         self._lengths = _readable(cache.seq_lens, torch.int64)
         self._slots = _readable(cache.out_cache_loc, torch.int64)
         self._angles = None if rotary is None else _readable(rotary.freqs_cis, torch.float32)
+        self._strides: tuple[tuple[int, ...], ...] = ()
+        self._call = self._describe(shape, cache, rotary, window)
+        num_requests, width = self._table.shape
+        num_idle = load_library().check_step(
+            self._call, cache.k_buffer.shape[1], num_requests, min(cache.max_len, width)
+        )
+        if num_idle < 0:
+            raise _misfit(cache, shape.tokens)
+        self.has_idle_tokens = num_idle > 0
+
+    def _describe(
+        self, shape: StepShape, cache: AttentionCache, rotary: Rotary | None, window: int | None
+    ) -> AttentionStruct:
         keys, values = cache.k_buffer, cache.v_buffer
         self._keys, self._values = keys.data_ptr(), values.data_ptr()
-        self._num_layers, num_slots = keys.shape[:2]
+        self._num_layers = keys.shape[0]
         self.layer_bytes = (keys.stride(0) * keys.itemsize, values.stride(0) * values.itemsize)
-        self._strides: tuple[tuple[int, ...], ...] = ()
-        self._call = AttentionStruct(
+        return AttentionStruct(
             key_stride=keys.stride(1),
             value_stride=values.stride(1),
             key_head_stride=keys.stride(2),
@@ -113,11 +118,11 @@ class NativeStep:
             table=self._table.data_ptr(),
             table_rows=self._rows.data_ptr(),
             lengths=self._lengths.data_ptr(),
-            query_starts=first_start,
+            query_starts=_address(self._starts),
             slots=self._slots.data_ptr(),
             rotary=None if self._angles is None else self._angles.data_ptr(),
             table_stride=self._table.shape[1],
-            batch=batch,
+            batch=len(self._lengths),
             tokens=shape.tokens,
             heads=shape.heads,
             kv_heads=shape.kv_heads,
@@ -128,13 +133,6 @@ class NativeStep:
             kv_type=_TYPES[keys.dtype],
             is_interleaved=rotary is not None and rotary.interleaved,
         )
-        num_requests, width = self._table.shape
-        num_idle = load_library().check_step(
-            self._call, num_slots, num_requests, min(cache.max_len, width)
-        )
-        if num_idle < 0:
-            raise _misfit(cache, shape.tokens)
-        self.has_idle_tokens = num_idle > 0
 
     def layer(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor, layer_id: int) -> AttentionStruct:
         """The call of one layer; valid until the next one is asked for, and with the tensors."""
@@ -177,6 +175,18 @@ class NativeStep:
         """Raise `ShapeError` if a model has more layers than the cache."""
         if count > self._num_layers:
             raise ShapeError(f"The cache has {self._num_layers} layers, and the model {count}.")
+
+
+def _query_starts(cache: AttentionCache, tokens: int) -> "Tensor | array[int]":
+    """Where each row's query tokens begin, and the end of the last, in 32 bits."""
+    batch = len(cache.seq_lens)
+    if cache.qo_indptr is not None and len(cache.qo_indptr) == batch + 1:
+        return _readable(cache.qo_indptr, torch.int32)
+    return array("i", query_bounds(cache.qo_indptr, batch, tokens))
+
+
+def _address(numbers: "Tensor | array[int]") -> int:
+    return numbers.data_ptr() if isinstance(numbers, Tensor) else numbers.buffer_info()[0]
 
 
 def _readable(tensor: Tensor, dtype: torch.dtype) -> Tensor:
