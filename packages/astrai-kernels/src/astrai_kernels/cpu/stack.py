@@ -98,7 +98,7 @@ class NativeStack:
             qkv=parts.qkv,
             attended=parts.attended,
             inner=parts.inner,
-            added=parts.added,
+            added=parts.added if self._added_size else None,
         )
         self._library.run_stack(ctypes.byref(call))
 
