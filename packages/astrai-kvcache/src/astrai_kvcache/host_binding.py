@@ -1,8 +1,8 @@
 """A step's metadata in buffers that the host can write to by address.
 
 A decode step takes a few milliseconds on a CPU, and each torch operation between two of them some
-microseconds, most of them to bring torch's own code back into the cache. So a step of the same size as the one
-before it takes none.
+microseconds, most of them to bring torch's own code back into the cache. So a step of the same size
+as the one before it takes none.
 """
 
 from array import array
