@@ -4,7 +4,7 @@ import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGUFReader, GGUFValueType
@@ -185,11 +185,21 @@ def _open(path: Path) -> "FastReader":
 
 
 class FastReader(GGUFReader):
-    """The library's reader, with the long arrays of a vocabulary parsed in bulk.
+    """The library's reader, with plain arrays, and the long ones of a vocabulary parsed in bulk.
 
     The library makes several memory-mapped arrays for each of the 150,000 entries of a usual
     vocabulary, which takes longer than all the rest of loading a small model.
     """
+
+    def _get(
+        self,
+        offset: int,
+        dtype: np.typing.DTypeLike,
+        count: int = 1,
+        override_order: Literal["I", "S", "<"] | None = None,
+    ) -> np.typing.NDArray[Any]:
+        values = np.frombuffer(self.data, dtype, int(count), offset)
+        return values.view(values.dtype.newbyteorder(override_order or self.byte_order))
 
     def _get_field_parts(
         self, orig_offs: int, raw_type: int
