@@ -99,12 +99,15 @@ def test_many_rows(bits):
 
 
 @pytest.mark.parametrize("kind", [*BLOCKS, PackedFormat.F32, PackedFormat.BF16])
-def test_a_row_does_not_depend_on_those_beside_it(kind):
-    weight, _, _ = make(kind, 96, 64)
-    x = torch.randn(23, 64)
-    together = weight.norm_linear(x, torch.ones(64), EPS)
-    for first in range(0, 23, 5):
-        alone = weight.norm_linear(x[first : first + 1], torch.ones(64), EPS)
+@pytest.mark.parametrize(
+    ("num", "in_features"), [(23, 64), (32, 672), (37, 32), (200, 64), (395, 576)]
+)
+def test_a_row_does_not_depend_on_those_beside_it(kind, num, in_features):
+    weight, _, _ = make(kind, 96, in_features)
+    x, norm = torch.randn(num, in_features), torch.ones(in_features)
+    together = weight.norm_linear(x, norm, EPS)
+    for first in range(0, num, 5):
+        alone = weight.norm_linear(x[first : first + 1], norm, EPS)
         assert torch.equal(alone[0], together[first])
 
 
@@ -119,9 +122,10 @@ def test_norm_linear(kind, bits):
 
 
 @pytest.mark.parametrize("kind", [*BLOCKS, PackedFormat.BF16])
-def test_linear_residual_updates_the_residual(kind):
+@pytest.mark.parametrize("num", [5, 45])
+def test_linear_residual_updates_the_residual(kind, num):
     weight, values, bias = make(kind, 40, 64, bias=True)
-    x, residual = torch.randn(5, 64), torch.randn(5, 40)
+    x, residual = torch.randn(num, 64), torch.randn(num, 40)
     expected = residual.double() + x.double() @ values.t() + bias
     total = ops.linear_residual(x, weight, residual)
     check(total, expected)
@@ -130,9 +134,10 @@ def test_linear_residual_updates_the_residual(kind):
 
 @pytest.mark.parametrize("kind", [*BLOCKS, PackedFormat.F32])
 @pytest.mark.parametrize("ffn", [8, 20, 96])
-def test_norm_gate_up(kind, ffn):
+@pytest.mark.parametrize("num", [6, 45])
+def test_norm_gate_up(kind, ffn, num):
     weight, values, bias = make(kind, 2 * ffn, 64, bias=True, paired=True)
-    x, norm = torch.randn(6, 64), torch.rand(64) + 0.5
+    x, norm = torch.randn(num, 64), torch.rand(64) + 0.5
     gate, up = (exact_norm(x, norm) @ values.t() + bias).chunk(2, -1)
     check(ops.norm_gate_up(x, norm, EPS, weight), F.silu(gate) * up, 2 * EXACT)
 

@@ -212,20 +212,20 @@ void attend(const Attention& call) {
 
 void merge_parts(const Attention& call, const float* parts, int64_t stride, int64_t num_parts,
                  int64_t to) {
+  thread_local std::vector<float> sums;
+  grow(sums, call.head_dim);
+  std::fill_n(sums.data(), call.head_dim, 0.f);
   float maximum = parts[0], total = 0.f;
   for (int64_t p = 1; p < num_parts; ++p) maximum = std::max(maximum, parts[p * stride]);
   for (int64_t p = 0; p < num_parts; ++p) {
     const float* part = parts + p * stride;
-    total += std::exp(part[0] - maximum) * part[1];
+    const float weight = std::exp(part[0] - maximum);
+    total += weight * part[1];
+    for (int64_t d = 0; d < call.head_dim; d += kLanes)
+      store(&sums[d], fma(splat(weight), load(part + kLanes + d), load(&sums[d])));
   }
-  for (int64_t d = 0; d < call.head_dim; d += kLanes) {
-    f32x8 sum = splat(0.f);
-    for (int64_t p = 0; p < num_parts; ++p) {
-      const float* part = parts + p * stride;
-      sum = fma(splat(std::exp(part[0] - maximum)), load(part + kLanes + d), sum);
-    }
-    store_as(call.type, call.out, to + d, sum * splat(1.f / total));
-  }
+  for (int64_t d = 0; d < call.head_dim; d += kLanes)
+    store_as(call.type, call.out, to + d, load(&sums[d]) * splat(1.f / total));
 }
 
 }  // namespace astrai

@@ -7,11 +7,14 @@
 #include "linear.h"
 #include "pool.h"
 #include "tiles.h"
+#include "unpacked.h"
 
 namespace astrai {
 namespace {
 
 constexpr int kMaxRows = 4;                     // activation rows of one pass over a tile
+constexpr int64_t kManyRows = 32;               // from here on unpacking a tile first pays
+constexpr int64_t kMaxBlockRows = 192;
 constexpr int64_t kBlockBytes = 192 * 1024;     // activations that should stay in a core's cache
 constexpr int64_t kWorthSharing = 1 << 16;      // multiplications
 constexpr int64_t kPreparedPerPiece = 1 << 11;  // activations
@@ -122,8 +125,52 @@ __attribute__((noinline)) void multiply_rows(const Linear& call, const Activatio
   for (int i = 0; i < kRows; ++i) finish(call, tile, row + i, out[i]);
 }
 
+template <int kRows>
+__attribute__((noinline)) void add_groups(const Weight& w, const Activations& x,
+                                          const Unpacked& unpacked, int64_t group, int64_t row,
+                                          Outputs* sums) {
+  const int64_t at = row * w.in_features + group * kGroup;
+  const GroupScale* scales = x.scales + at / kGroup;
+  if (w.format == kQ4)
+    multiply_unpacked<kRows, true>(unpacked, x.int16 + at, scales, w.in_features, sums);
+  else
+    multiply_unpacked<kRows, false>(unpacked, x.int16 + at, scales, w.in_features, sums);
+}
+
+// A tile times a block of rows: as many of its groups at a time as can be kept unpacked.
+void multiply_many(const Linear& call, const Activations& x, int64_t tile, int64_t begin,
+                   int64_t end) {
+  thread_local Unpacked unpacked;
+  thread_local Outputs kept[kMaxBlockRows];
+  const Weight& w = call.weight;
+  const int64_t groups = w.in_features / kGroup;
+  const int64_t runs = (groups + kUnpackedGroups - 1) / kUnpackedGroups;
+  const int64_t passes = (end - begin + kUnpackedRows - 1) / kUnpackedRows;
+  const uint8_t* packed = w.tiles + tile * tile_bytes(w.format, w.in_features);
+  for (int64_t run = 0; run < runs; ++run) {
+    const int64_t group = run * groups / runs;
+    unpacked.groups = (run + 1) * groups / runs - group;
+    unpack(w.format, packed + tile_bytes(w.format, group * kGroup), unpacked);
+    for (int64_t pass = 0, row = begin; pass < passes; ++pass) {
+      const int64_t next = begin + (pass + 1) * (end - begin) / passes;
+      Outputs* sums = runs == 1 ? kept : kept + (row - begin);
+      if (run == 0) std::fill(sums, sums + (next - row), Outputs{});
+      switch (next - row) {
+        case 6: add_groups<6>(w, x, unpacked, group, row, sums); break;
+        case 5: add_groups<5>(w, x, unpacked, group, row, sums); break;
+        case 4: add_groups<4>(w, x, unpacked, group, row, sums); break;
+        default: add_groups<3>(w, x, unpacked, group, row, sums);
+      }
+      for (; row < next; ++row, ++sums)
+        if (run == runs - 1) finish(call, tile, row, *sums);
+    }
+  }
+}
+
 void multiply_tile(const Linear& call, const Activations& x, int64_t tile, int64_t row,
                    int64_t end) {
+  if (end - row >= kManyRows && is_quantized(call.weight) && !uses_int8(call.weight))
+    return multiply_many(call, x, tile, row, end);
   for (; row + kMaxRows <= end; row += kMaxRows) multiply_rows<kMaxRows>(call, x, tile, row);
   switch (end - row) {
     case 3: return multiply_rows<3>(call, x, tile, row);
@@ -139,7 +186,7 @@ struct Pieces {
   Pieces(const Linear& call, int num_threads) {
     tiles = num_tiles(call.weight.out_features, call.weight.is_paired);
     const int64_t fitting = std::max<int64_t>(16, kBlockBytes / (2 * call.weight.in_features));
-    rows_per_block = std::min(call.rows, fitting / kMaxRows * kMaxRows);
+    rows_per_block = std::min({call.rows, fitting / kMaxRows * kMaxRows, kMaxBlockRows});
     num_blocks = (call.rows + rows_per_block - 1) / rows_per_block;
     const int64_t work = call.rows * call.weight.in_features * call.weight.out_features;
     const int64_t runs = work < kWorthSharing ? 1 : num_threads * (call.rows <= kMaxRows ? 4 : 8);

@@ -15,6 +15,7 @@ namespace {
 
 constexpr float kLowest = -1e30f;
 constexpr int kRows = 6;  // of one register tile, of 2 vectors each
+constexpr int kSoftRows = 24;  // softened while their scores are in the first cache
 
 // out[rows, 16] (+)= a[rows, depth] * b[depth, 16], or 8 columns when kVectors is 1.
 template <int kVectors>
@@ -60,7 +61,7 @@ struct Matrices {
 
   void reserve(int64_t rows, int64_t head_dim) {
     const int64_t block = kBlockKeys * head_dim;
-    grow(memory, 2 * rows * head_dim + rows * kBlockKeys + 2 * block + 2 * rows);
+    grow(memory, 2 * rows * head_dim + rows * kBlockKeys + 2 * block + 2 * (rows + kLanes));
     float* next = memory.data();
     auto take = [&next](int64_t count) { return (next += count) - count; };
     queries = take(rows * head_dim);
@@ -68,8 +69,8 @@ struct Matrices {
     weighted = take(rows * head_dim);
     keys = take(block);
     values = take(block);
-    maxima = take(rows);
-    sums = take(rows);
+    maxima = take(rows + kLanes);  // eight at a time
+    sums = take(rows + kLanes);
   }
 };
 
@@ -102,62 +103,117 @@ void gather(const Paged<T>& cache, int64_t first, int lead, int count, int64_t h
   }
 }
 
-// Softmax of one query row over the block's keys [begin, end), which it sees.
-void soften(int64_t row, int begin, int end, int64_t head_dim, Matrices& m) {
-  float* s = m.scores + row * kBlockKeys;
-  if (begin >= end) {
-    std::fill(s, s + kBlockKeys, 0.f);
-    return;
-  }
-  std::fill(s, s + begin, kLowest);
-  std::fill(s + end, s + kBlockKeys, kLowest);
-  f32x8 largest = splat(kLowest);
-  for (int i = 0; i < kBlockKeys; i += kLanes) largest = max(largest, load(s + i));
-  const float maximum = std::max(m.maxima[row], max(largest));
-  const float decay = std::exp(m.maxima[row] - maximum);
+// The block's keys that a query row sees.
+struct Seen {
+  int begin, end;
+};
+
+void hide(float* scores, int columns, Seen seen, float value) {
+  const int begin = std::min(seen.begin, columns), end = std::max(begin, seen.end);
+  std::fill(scores, scores + begin, value);
+  std::fill(scores + end, scores + columns, value);
+}
+
+// The scores of a row become their exponentials, whose sum by lanes this gives.
+ASTRAI_INLINE f32x8 exponentials(float* scores, int columns, Seen seen, float maximum) {
   f32x8 total = splat(0.f);
-  for (int i = 0; i < kBlockKeys; i += kLanes) {
-    const f32x8 e = exp(load(s + i) - splat(maximum));
-    store(s + i, e);
+  for (int i = 0; i < columns; i += kLanes) {
+    const f32x8 e = exp(load(scores + i) - splat(maximum));
+    store(scores + i, e);
     total += e;
   }
-  // Hidden keys are e^-87 rather than nothing only in the rounding: make them nothing.
-  std::fill(s, s + begin, 0.f);
-  std::fill(s + end, s + kBlockKeys, 0.f);
-  m.sums[row] = m.sums[row] * decay + sum(total);
-  m.maxima[row] = maximum;
-  if (decay == 1.f) return;
-  float* weighted = m.weighted + row * head_dim;
-  for (int64_t d = 0; d < head_dim; d += kLanes)
-    store(weighted + d, load(weighted + d) * splat(decay));
+  if (seen.begin <= 0 && seen.end >= columns) return total;
+  hide(scores, columns, seen, 0.f);
+  total = splat(0.f);
+  for (int i = 0; i < columns; i += kLanes) total += load(scores + i);
+  return total;
+}
+
+// Softmax of up to 8 query rows from `first` on: maxima and sums are found for all of them at once.
+void soften(int64_t first, int count, int columns, const Seen* seen, int64_t head_dim,
+            Matrices& m) {
+  float* scores = m.scores + first * kBlockKeys;
+  f32x8 lanes[kLanes];
+  for (int row = 0; row < kLanes; ++row) {
+    lanes[row] = splat(kLowest);
+    if (row >= count) continue;
+    float* s = scores + row * kBlockKeys;
+    if (seen[row].begin > 0 || seen[row].end < columns) hide(s, columns, seen[row], kLowest);
+    for (int i = 0; i < columns; i += kLanes) lanes[row] = max(lanes[row], load(s + i));
+  }
+  transpose(lanes);
+  const f32x8 before = load(m.maxima + first);
+  f32x8 maximum = before;
+  for (int i = 0; i < kLanes; ++i) maximum = max(maximum, lanes[i]);
+  const f32x8 decay = exp(before - maximum);
+  store(m.maxima + first, maximum);
+  for (int row = 0; row < kLanes; ++row)
+    lanes[row] = row >= count ? splat(0.f)
+                              : exponentials(scores + row * kBlockKeys, columns, seen[row],
+                                             maximum[row]);
+  transpose(lanes);
+  f32x8 total = lanes[0];
+  for (int i = 1; i < kLanes; ++i) total += lanes[i];
+  store(m.sums + first, load(m.sums + first) * decay + total);
+  for (int row = 0; row < count; ++row) {
+    if (decay[row] == 1.f) continue;
+    float* weighted = m.weighted + (first + row) * head_dim;
+    for (int64_t d = 0; d < head_dim; d += kLanes)
+      store(weighted + d, load(weighted + d) * splat(decay[row]));
+  }
+}
+
+// A block of keys as an item's queries see it.
+struct Block {
+  const Attention& call;
+  int64_t first;       // position of its first key
+  int lead, count;     // keys [lead, count) are there
+  int64_t first_seen;  // positions that the item's first query sees
+
+  Seen seen(int64_t row) const {
+    const int64_t end = first_seen + row / (call.heads / call.kv_heads);
+    const int64_t start = call.window > 0 ? std::max<int64_t>(0, end - call.window) : 0;
+    return {(int)std::max<int64_t>(lead, start - first), (int)std::min<int64_t>(count, end - first)};
+  }
+};
+
+// Attends rows [top, bottom) of the item, few enough for their scores to stay in the first cache.
+void attend_rows(const Block& block, int64_t top, int64_t bottom, Matrices& m) {
+  const int64_t head_dim = block.call.head_dim, rows = padded_rows(bottom - top);
+  const int columns = (block.seen(bottom - 1).end + kLanes - 1) / kLanes * kLanes;
+  if (columns <= 0) return;
+  float* scores = m.scores + top * kBlockKeys;
+  multiply_all(m.queries + top * head_dim, head_dim, m.keys, kBlockKeys, rows, columns, head_dim,
+               scores, kBlockKeys, false);
+  for (int64_t row = top; row < bottom; row += kLanes) {
+    Seen seen[kLanes];
+    const int together = (int)std::min<int64_t>(kLanes, bottom - row);
+    for (int i = 0; i < together; ++i) {
+      seen[i] = block.seen(row + i);
+      cap_scores(m.scores + (row + i) * kBlockKeys, columns, block.call.softcap);
+    }
+    soften(row, together, columns, seen, head_dim, m);
+  }
+  multiply_all(scores, kBlockKeys, m.values, head_dim, rows, head_dim, columns,
+               m.weighted + top * head_dim, head_dim, true);
 }
 
 // Attends the item's queries to the keys [first_key, end_key), which lie in one split.
 template <class T>
 void attend_split(const Attention& call, const Item& item, int64_t first_key, int64_t end_key,
                   int64_t rows, Matrices& m) {
-  const int64_t head_dim = call.head_dim, group = call.heads / call.kv_heads;
-  const int64_t padded = padded_rows(rows);
+  const int64_t head_dim = call.head_dim, padded = padded_rows(rows);
   std::fill(m.weighted, m.weighted + padded * head_dim, 0.f);
-  std::fill(m.maxima, m.maxima + padded, kLowest);
-  std::fill(m.sums, m.sums + padded, 0.f);
+  std::fill(m.maxima, m.maxima + padded + kLanes, kLowest);
+  std::fill(m.sums, m.sums + padded + kLanes, 0.f);
   const Paged<T> cache(call, item, item.kv_head);
-  const int64_t first_seen = item.last_end - item.num_queries + 1;  // keys the first query sees
   for (int64_t first = first_key / kBlockKeys * kBlockKeys; first < end_key; first += kBlockKeys) {
     const int lead = (int)(std::max(first, first_key) - first);
     const int count = (int)(std::min(end_key, first + kBlockKeys) - first);
     gather(cache, first, lead, count, head_dim, m);
-    multiply_all(m.queries, head_dim, m.keys, kBlockKeys, padded, (count + 7) / 8 * 8, head_dim,
-                 m.scores, kBlockKeys, false);
-    for (int64_t row = 0; row < rows; ++row) {
-      cap_scores(m.scores + row * kBlockKeys, count, call.softcap);
-      const int64_t end = first_seen + row / group;
-      const int64_t start = call.window > 0 ? std::max<int64_t>(0, end - call.window) : 0;
-      soften(row, (int)std::max<int64_t>(lead, start - first),
-             (int)std::min<int64_t>(count, end - first), head_dim, m);
-    }
-    multiply_all(m.scores, kBlockKeys, m.values, head_dim, padded, head_dim, count, m.weighted,
-                 head_dim, true);
+    const Block block = {call, first, lead, count, item.last_end - item.num_queries + 1};
+    for (int64_t top = 0; top < rows; top += kSoftRows)
+      attend_rows(block, top, std::min(rows, top + kSoftRows), m);
   }
 }
 

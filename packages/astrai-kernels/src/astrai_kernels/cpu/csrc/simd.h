@@ -62,6 +62,14 @@ ASTRAI_INLINE f32x8 max(f32x8 a, f32x8 b) {
 #endif
 }
 
+ASTRAI_INLINE f32x8 min(f32x8 a, f32x8 b) {
+#if ASTRAI_AVX2
+  return _mm256_min_ps(a, b);
+#else
+  return a < b ? a : b;
+#endif
+}
+
 ASTRAI_INLINE f32x8 abs(f32x8 a) { return (f32x8)((i32x8)a & 0x7fffffff); }
 
 // The sum of the lanes, always in the same order.
@@ -103,8 +111,7 @@ ASTRAI_INLINE float max(f32x8 v) {
 // e^x to about 2 ulp, for x in [-87, 88]; beyond, the bounds' values.
 ASTRAI_INLINE f32x8 exp(f32x8 x) {
   const f32x8 low = splat(-87.3f), high = splat(88.3f), rounder = splat(12582912.f);
-  x = x > low ? x : low;
-  x = x < high ? x : high;
+  x = min(max(x, low), high);
   const f32x8 n = fma(x, splat(1.44269504f), rounder) - rounder;
   f32x8 r = fma(n, splat(-0.693359375f), x);
   r = fma(n, splat(2.12194440e-4f), r);
