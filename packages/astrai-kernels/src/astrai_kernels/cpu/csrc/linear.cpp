@@ -13,7 +13,9 @@ namespace astrai {
 namespace {
 
 constexpr int kMaxRows = 4;                     // activation rows of one pass over a tile
-constexpr int64_t kManyRows = 32;               // from here on unpacking a tile first pays
+constexpr int64_t kManyRows = 48;               // from here on unpacking a tile first pays
+constexpr int64_t kUnpackedDepth = kUnpackedGroups * kGroup;
+constexpr int64_t kRowUnit = 12;                // of a block: whole passes of either kind
 constexpr int64_t kMaxBlockRows = 192;
 constexpr int64_t kBlockBytes = 192 * 1024;     // activations that should stay in a core's cache
 constexpr int64_t kWorthSharing = 1 << 16;      // multiplications
@@ -151,7 +153,11 @@ void multiply_many(const Linear& call, const Activations& x, int64_t tile, int64
     const int64_t group = run * groups / runs;
     unpacked.groups = (run + 1) * groups / runs - group;
     unpack(w.format, packed + tile_bytes(w.format, group * kGroup), unpacked);
+    // What is unpacked next comes closer while this is multiplied.
+    const uint8_t* behind = packed + tile_bytes(w.format, (group + unpacked.groups) * kGroup);
+    const int64_t to_fetch = tile_bytes(w.format, unpacked.groups * kGroup) / passes;
     for (int64_t pass = 0, row = begin; pass < passes; ++pass) {
+      for (int64_t at = 0; at < to_fetch; at += 64) prefetch(behind + pass * to_fetch + at);
       const int64_t next = begin + (pass + 1) * (end - begin) / passes;
       Outputs* sums = runs == 1 ? kept : kept + (row - begin);
       if (run == 0) std::fill(sums, sums + (next - row), Outputs{});
@@ -167,9 +173,13 @@ void multiply_many(const Linear& call, const Activations& x, int64_t tile, int64
   }
 }
 
+bool is_unpacked_first(const Weight& weight, int64_t rows) {
+  return rows >= kManyRows && is_quantized(weight) && !uses_int8(weight);
+}
+
 void multiply_tile(const Linear& call, const Activations& x, int64_t tile, int64_t row,
                    int64_t end) {
-  if (end - row >= kManyRows && is_quantized(call.weight) && !uses_int8(call.weight))
+  if (is_unpacked_first(call.weight, end - row))
     return multiply_many(call, x, tile, row, end);
   for (; row + kMaxRows <= end; row += kMaxRows) multiply_rows<kMaxRows>(call, x, tile, row);
   switch (end - row) {
@@ -185,9 +195,13 @@ struct Pieces {
 
   Pieces(const Linear& call, int num_threads) {
     tiles = num_tiles(call.weight.out_features, call.weight.is_paired);
-    const int64_t fitting = std::max<int64_t>(16, kBlockBytes / (2 * call.weight.in_features));
-    rows_per_block = std::min({call.rows, fitting / kMaxRows * kMaxRows, kMaxBlockRows});
-    num_blocks = (call.rows + rows_per_block - 1) / rows_per_block;
+    int64_t depth = call.weight.in_features;  // of the activations that a tile goes through at once
+    if (is_unpacked_first(call.weight, call.rows)) depth = std::min(depth, kUnpackedDepth);
+    const int64_t fitting = std::clamp<int64_t>(kBlockBytes / (2 * depth), kRowUnit, kMaxBlockRows);
+    const int64_t most = fitting / kRowUnit * kRowUnit;
+    num_blocks = (call.rows + most - 1) / most;
+    const int64_t units = (call.rows + num_blocks * kRowUnit - 1) / (num_blocks * kRowUnit);
+    rows_per_block = units * kRowUnit;
     const int64_t work = call.rows * call.weight.in_features * call.weight.out_features;
     const int64_t runs = work < kWorthSharing ? 1 : num_threads * (call.rows <= kMaxRows ? 4 : 8);
     tiles_per_run = (tiles + runs - 1) / runs;
