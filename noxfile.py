@@ -253,9 +253,11 @@ def bench(session: nox.Session) -> None:
     folder = "tests/benchmarks"
     results = ["--results", "performance.jsonl"]
     environment = {"OMP_WAIT_POLICY": "PASSIVE"}
-    peers = session.posargs
-    for script in ("model_speed", "http_load"):
-        session.run("python", f"{folder}/{script}.py", *results, *peers, env=environment)
+    speed, peers = ["python", f"{folder}/model_speed.py", *results], session.posargs
+    session.run(*speed, *peers, "--int8", env=environment)
+    slow = ["--transformers", "--work", "decode 16", "--rounds", "3"]
+    session.run(*speed, *slow, env=environment)
+    session.run("python", f"{folder}/http_load.py", *results, *peers, env=environment)
     for script in ("accuracy", "serving"):
         session.run("python", f"{folder}/{script}.py", *results, env=environment)
     session.run("python", f"{folder}/report.py", "performance.jsonl")

@@ -106,8 +106,8 @@ def starting(code_blocks, tmp_path_factory):
     folder = tempfile.mkdtemp(prefix="ray")  # a short path: it has the paths of sockets below it
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("ASTRAI_", "RAY_"))}
     environment |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-    # Below `uv run`, Ray would start its workers with `uv run` from a copy of this repository, which
-    # installs that copy into the environment that these tests run in.
+    # Below `uv run`, Ray would start its workers with `uv run` from a copy of this repository, and
+    # so install that copy into the environment that these tests run in.
     environment["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
     command = [sys.executable, Path(__file__).with_name("serve_replicas.py"), path, folder]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

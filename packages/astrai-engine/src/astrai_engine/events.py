@@ -89,7 +89,7 @@ class PromptLogprobs:
     index: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would triple what making one costs, once a token
 class TokenDelta:
     """New text of one choice.
 

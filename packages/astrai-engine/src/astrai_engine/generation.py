@@ -65,11 +65,7 @@ class Generation:
     def usage(self) -> Usage:
         """Token counts so far."""
         sequence = self.sequence
-        return Usage(
-            prompt_tokens=sequence.num_prompt_tokens,
-            cached_tokens=sequence.num_cached or 0,
-            completion_tokens=sequence.num_generated,
-        )
+        return Usage(sequence.num_prompt_tokens, sequence.num_cached or 0, sequence.num_generated)
 
     @property
     def timing(self) -> Timing:
@@ -130,11 +126,11 @@ class Generation:
         if not self._unsent_text:
             return None
         delta = TokenDelta(
-            text=self._unsent_text,
-            token_ids=tuple(self._unsent_ids),
-            usage=self.usage,
-            index=self.sequence.index,
-            logprobs=self._text.take_logprobs(),
+            self._unsent_text,
+            tuple(self._unsent_ids),
+            self.usage,
+            self.sequence.index,
+            self._text.take_logprobs(),
         )
         self._unsent_text = ""
         self._unsent_ids.clear()

@@ -1,19 +1,6 @@
 """Stop strings in streamed text: nothing that may still become part of one is let out."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
-
-
-class StopMatch(NamedTuple):
-    """What became final.
-
-    Attributes:
-        text: text that is final.
-        stop: the stop string that ended the text, or None while it goes on.
-    """
-
-    text: str
-    stop: str | None
 
 
 class StopStrings:
@@ -35,7 +22,7 @@ class StopStrings:
         self._held = ""
         self.matched: str | None = None
 
-    def push(self, text: str) -> StopMatch:
+    def push(self, text: str) -> str:
         """Add text.
 
         Args:
@@ -46,9 +33,9 @@ class StopStrings:
             match is dropped.
         """
         if not self._stops:
-            return StopMatch(text, None)
+            return text
         if self.matched is not None:
-            return StopMatch("", self.matched)
+            return ""
         self._held += text
         return self._release(self._first_open())
 
@@ -56,9 +43,9 @@ class StopStrings:
         """The end of the text: gives what was held back, up to a stop string if one is in it."""
         if self.matched is not None:
             return ""
-        return self._release(len(self._held)).text
+        return self._release(len(self._held))
 
-    def _release(self, first_open: int) -> StopMatch:
+    def _release(self, first_open: int) -> str:
         """Let out what comes before the first place where a stop string may yet grow."""
         found = [(at, stop) for stop in self._stops if (at := self._held.find(stop)) >= 0]
         at, stop = min(found, key=lambda match: match[0], default=(first_open, None))
@@ -66,7 +53,7 @@ class StopStrings:
             at, stop = first_open, None
         text, self._held = self._held[:at], self._held[at:]
         self.matched = stop
-        return StopMatch(text, stop)
+        return text
 
     def _first_open(self) -> int:
         """Where the longest tail begins that a stop string starts with."""

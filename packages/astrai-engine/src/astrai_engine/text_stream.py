@@ -64,6 +64,6 @@ class TextStream:
 
     def _show(self, decoded: str, *, may_stop: bool) -> str:
         self._num_decoded += len(decoded)
-        text = self._stops.push(decoded).text if may_stop else decoded
+        text = self._stops.push(decoded) if may_stop else decoded
         self._num_shown += len(text)
         return text
