@@ -95,27 +95,44 @@ ASTRAI_INLINE f32x8 load_some(const float* from, int64_t count) {
   return v;
 }
 
-void finish(const Linear& call, int64_t tile, int64_t row, const Outputs& result) {
+// Eight outputs of some rows, from `column` on: what follows the product, and its place.
+ASTRAI_INLINE void finish_half(const Linear& call, int64_t column, int half, int64_t row,
+                               int64_t rows, const Outputs* results) {
   const Weight& w = call.weight;
-  if (call.epilogue == kSwiGLU || call.epilogue == kGeGLU) {
-    const int64_t width = w.out_features / 2, column = tile * kHalfTile, left = width - column;
-    f32x8 gate = result.half[0], up = result.half[1];
-    if (w.bias != nullptr) {
+  const int64_t left = w.out_features - column;
+  if (left <= 0) return;
+  const bool adds = call.epilogue == kAdd;
+  const f32x8 bias = w.bias ? load_some(w.bias + column, left) : splat(0.f);
+  float* to = call.out + row * w.out_features + column;
+  for (int64_t i = 0; i < rows; ++i, to += w.out_features) {
+    f32x8 value = results[i].half[half];
+    if (w.bias) value += bias;
+    if (adds) value += load_some(to, left);
+    store_some(to, value, left);
+  }
+}
+
+void finish_gated(const Linear& call, int64_t tile, int64_t row, int64_t rows,
+                  const Outputs* results) {
+  const Weight& w = call.weight;
+  const int64_t width = w.out_features / 2, column = tile * kHalfTile, left = width - column;
+  for (int64_t i = 0; i < rows; ++i) {
+    f32x8 gate = results[i].half[0], up = results[i].half[1];
+    if (w.bias) {
       gate += load_some(w.bias + column, left);
       up += load_some(w.bias + width + column, left);
     }
     const f32x8 active = call.epilogue == kSwiGLU ? silu(gate) : gelu_tanh(gate);
-    return store_some(call.out + row * width + column, active * up, left);
+    store_some(call.out + (row + i) * width + column, active * up, left);
   }
-  for (int half = 0; half < 2; ++half) {
-    const int64_t column = tile * kTileRows + half * kHalfTile, left = w.out_features - column;
-    if (left <= 0) return;
-    float* to = call.out + row * w.out_features + column;
-    f32x8 value = result.half[half];
-    if (w.bias != nullptr) value += load_some(w.bias + column, left);
-    if (call.epilogue == kAdd) value += load_some(to, left);
-    store_some(to, value, left);
-  }
+}
+
+// Stores a tile's outputs of some rows.
+void finish(const Linear& call, int64_t tile, int64_t row, int64_t rows, const Outputs* results) {
+  if (call.epilogue == kSwiGLU || call.epilogue == kGeGLU)
+    return finish_gated(call, tile, row, rows, results);
+  finish_half(call, tile * kTileRows, 0, row, rows, results);
+  finish_half(call, tile * kTileRows + kHalfTile, 1, row, rows, results);
 }
 
 template <int kRows>
@@ -124,7 +141,7 @@ __attribute__((noinline)) void multiply_rows(const Linear& call, const Activatio
   const Weight& w = call.weight;
   Outputs out[kRows];
   multiply<kRows>(w, w.tiles + tile * tile_bytes(w.format, w.in_features), x, row, out);
-  for (int i = 0; i < kRows; ++i) finish(call, tile, row + i, out[i]);
+  finish(call, tile, row, kRows, out);
 }
 
 template <int kRows>
@@ -167,8 +184,8 @@ void multiply_many(const Linear& call, const Activations& x, int64_t tile, int64
         case 4: add_groups<4>(w, x, unpacked, group, row, sums); break;
         default: add_groups<3>(w, x, unpacked, group, row, sums);
       }
-      for (; row < next; ++row, ++sums)
-        if (run == runs - 1) finish(call, tile, row, *sums);
+      if (run == runs - 1) finish(call, tile, row, next - row, sums);
+      row = next;
     }
   }
 }
