@@ -134,6 +134,29 @@ def test_one_call_serves_what_families_differ_in(feature):
 
 
 @pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("wanted", [[], [78], [4, 0, 77], [5, 5, 3]])
+@pytest.mark.parametrize("feature", ["no norms before", "norms of what is added"])
+def test_wanted_tokens_get_what_they_get_among_all(feature, wanted):
+    step, hidden = make_inputs([600, 9, 0, 72], [1, 4, 2, 72])
+    rotations, cache, backend = (make_rotary(step),), copy_of(step.cache), CpuBackend(strict=True)
+    stack = LayerStack(make_layers(**FEATURES[feature]))
+    expected = stack.forward(hidden.clone(), rotations, step.cache, backend)
+    out = stack.forward(hidden, rotations, cache, backend, wanted)
+    assert torch.equal(out[wanted], expected[wanted])
+    assert torch.equal(cache.k_buffer, step.cache.k_buffer)
+    assert torch.equal(cache.v_buffer, step.cache.v_buffer)
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("wanted", [[-1], [0, 6]])
+def test_wanted_tokens_that_there_are_not(wanted):
+    step, hidden = make_inputs([6], [6])
+    stack, backend = LayerStack(make_layers()), CpuBackend(strict=True)
+    with pytest.raises(ShapeError, match="beyond the 6 of the step"):
+        stack.forward(hidden, (make_rotary(step),), step.cache, backend, wanted)
+
+
+@pytest.mark.usefixtures("kernels")
 def test_rotations_that_differ_in_kind_are_served_layer_by_layer():
     step, hidden = make_inputs([9, 5], [2, 5])
     stack = LayerStack(make_layers())

@@ -165,6 +165,7 @@ class AttentionBackend(ABC):
         hidden: Tensor,
         rotations: Sequence[Rotary],
         cache: AttentionCache,
+        wanted: Sequence[int] | None = None,  # noqa: ARG002 - for backends that can leave tokens out
     ) -> Tensor:
         """Advance the residual stream by all layers, one by one unless a backend can do better.
 
@@ -173,6 +174,8 @@ class AttentionBackend(ABC):
             hidden: ``[tokens, hidden]``; may be changed in place.
             rotations: angles of this step's tokens; each layer uses one of them, or none.
             cache: where K/V live.
+            wanted: the tokens whose result is used; None is all. Their K/V are written all the
+                same, but the last layer may leave other tokens as they are.
 
         Returns:
             ``[tokens, hidden]``.

@@ -90,6 +90,7 @@ class CpuBackend(AttentionBackend):
         hidden: Tensor,
         rotations: Sequence[Rotary],
         cache: AttentionCache,
+        wanted: Sequence[int] | None = None,
     ) -> Tensor:
         """See `AttentionBackend.run_layers`: in one call where kernels can run every layer."""
         stack = layers.native if hidden.is_cpu and hidden.dtype is torch.float32 else None
@@ -102,7 +103,7 @@ class CpuBackend(AttentionBackend):
         shape = StepShape(hidden.shape[0], num_heads, kv_heads, head_dim, hidden.dtype)
         step = NativeStep(shape, cache, rotations[0] if rotations else None, None)
         hidden = hidden if hidden.is_contiguous() else hidden.contiguous()
-        stack.run(hidden, step, rotations)
+        stack.run(hidden, step, rotations, wanted)
         return hidden
 
     def _step(

@@ -74,6 +74,8 @@ class StackStruct(ctypes.Structure):
         *((name, c_int64) for name in ("key_layer_bytes", "value_layer_bytes")),
         ("rotations", POINTER(c_void_p)),
         *((name, c_void_p) for name in ("hidden", "qkv", "attended", "inner", "added")),
+        ("wanted", POINTER(c_int64)),
+        ("num_wanted", c_int64),
     ]
 
 

@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import c_void_p
+from ctypes import c_int64, c_void_p
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +16,7 @@ from astrai_kernels.cpu.library import (
     load_library,
 )
 from astrai_kernels.cpu.weights import GATES, PackedWeight, as_float32
+from astrai_kernels.errors import ShapeError
 from astrai_kernels.ops.phases import LayerPhases
 from astrai_kernels.rotary import Rotary
 
@@ -73,19 +74,31 @@ class NativeStack:
             and self._normed_dims <= {head_dim}
         )
 
-    def run(self, hidden: Tensor, step: "NativeStep", rotations: Sequence[Rotary]) -> None:
+    def run(
+        self,
+        hidden: Tensor,
+        step: "NativeStep",
+        rotations: Sequence[Rotary],
+        wanted: Sequence[int] | None = None,
+    ) -> None:
         """Advance the residual stream by all layers.
 
         Args:
             hidden: ``[tokens, hidden_size]`` float32, contiguous; changed in place.
             step: what the layers attend to.
             rotations: the step's, of which each layer uses one or none.
+            wanted: see `AttentionBackend.run_layers`.
 
         Raises:
-            ShapeError: the step's cache has too few layers.
+            ShapeError: the step's cache has too few layers, or there is no such token.
         """
         step.check_layers(self.num_layers)
-        parts = self._room(hidden.shape[0], zeros=step.has_idle_tokens)
+        tokens = hidden.shape[0]
+        if wanted and not 0 <= min(wanted) <= max(wanted) < tokens:
+            raise ShapeError(f"wanted names tokens beyond the {tokens} of the step.")
+        if wanted is not None and not self._can_part(len(wanted), tokens):
+            wanted = None
+        parts = self._room(tokens, zeros=step.has_idle_tokens)
         angles = [as_float32(rotary.freqs_cis) for rotary in rotations]
         call = StackStruct(
             layers=self._layers,
@@ -100,7 +113,15 @@ class NativeStack:
             inner=parts.inner,
             added=parts.added if self._added_size else None,
         )
+        if wanted is not None:
+            call.wanted = (c_int64 * max(1, len(wanted)))(*wanted)
+            call.num_wanted = len(wanted)
         self._library.run_stack(ctypes.byref(call))
+
+    def _can_part(self, num_wanted: int, tokens: int) -> bool:
+        """Whether leaving the others out pays, and the wanted fit where queries and keys were."""
+        size = num_wanted * (self.attended_size + self.hidden_size)
+        return 2 * num_wanted <= tokens and size <= tokens * self.qkv_size
 
     def _room(self, tokens: int, *, zeros: bool) -> "_Room":
         """Memory to work in."""
