@@ -141,7 +141,7 @@ def test_wanted_tokens_get_what_they_get_among_all(feature, wanted):
     rotations, cache, backend = (make_rotary(step),), copy_of(step.cache), CpuBackend(strict=True)
     stack = LayerStack(make_layers(**FEATURES[feature]))
     expected = stack.forward(hidden.clone(), rotations, step.cache, backend)
-    out = stack.forward(hidden, rotations, cache, backend, wanted)
+    out = stack.forward(hidden, rotations, cache, backend, wanted=torch.tensor(wanted).long())
     assert torch.equal(out[wanted], expected[wanted])
     assert torch.equal(cache.k_buffer, step.cache.k_buffer)
     assert torch.equal(cache.v_buffer, step.cache.v_buffer)
@@ -153,7 +153,9 @@ def test_wanted_tokens_that_there_are_not(wanted):
     step, hidden = make_inputs([6], [6])
     stack, backend = LayerStack(make_layers()), CpuBackend(strict=True)
     with pytest.raises(ShapeError, match="beyond the 6 of the step"):
-        stack.forward(hidden, (make_rotary(step),), step.cache, backend, wanted)
+        stack.forward(
+            hidden, (make_rotary(step),), step.cache, backend, wanted=torch.tensor(wanted)
+        )
 
 
 @pytest.mark.usefixtures("kernels")

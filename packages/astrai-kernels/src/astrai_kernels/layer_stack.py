@@ -58,7 +58,8 @@ class LayerStack:
         rotations: Sequence[Rotary],
         cache: AttentionCache,
         backend: AttentionBackend,
-        wanted: Sequence[int] | None = None,
+        *,
+        wanted: Tensor | None = None,
     ) -> Tensor:
         """Advance the residual stream by all layers.
 
@@ -67,10 +68,10 @@ class LayerStack:
             rotations: the step's, of which each layer uses one or none.
             cache: the step's view of the K/V cache.
             backend: computes attention, and decides how the layers run.
-            wanted: the tokens whose result is used; None is all. What is returned for the others is
-                not defined: the last layer may leave them out.
+            wanted: int64, the tokens whose result is used; None is all. What is returned for the
+                others is not defined: the last layer may leave them out.
 
         Returns:
             ``[tokens, hidden]``, the same numbers however the layers run.
         """
-        return backend.run_layers(self, hidden, rotations, cache, wanted)
+        return backend.run_layers(self, hidden, rotations, cache, wanted=wanted)

@@ -223,8 +223,7 @@ class LlamaModel:
         if config.embedding_scale != 1.0:
             hidden = hidden * config.embedding_scale
         rotations = [Rotary(table(position_ids), interleaved=False) for table in self._tables]
-        wanted = logit_rows.tolist() if logit_rows is not None and logit_rows.is_cpu else None
-        hidden = self.layers.forward(hidden, rotations, cache, backend, wanted)
+        hidden = self.layers.forward(hidden, rotations, cache, backend, wanted=logit_rows)
         if logit_rows is not None:
             hidden = hidden[logit_rows]
         logits = norm_linear(hidden, self.norm, config.rms_norm_eps, self.weights.head)

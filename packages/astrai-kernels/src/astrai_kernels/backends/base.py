@@ -165,7 +165,8 @@ class AttentionBackend(ABC):
         hidden: Tensor,
         rotations: Sequence[Rotary],
         cache: AttentionCache,
-        wanted: Sequence[int] | None = None,  # noqa: ARG002 - for backends that can leave tokens out
+        *,
+        wanted: Tensor | None = None,  # noqa: ARG002 - for backends that can leave tokens out
     ) -> Tensor:
         """Advance the residual stream by all layers, one by one unless a backend can do better.
 
@@ -174,8 +175,8 @@ class AttentionBackend(ABC):
             hidden: ``[tokens, hidden]``; may be changed in place.
             rotations: angles of this step's tokens; each layer uses one of them, or none.
             cache: where K/V live.
-            wanted: the tokens whose result is used; None is all. Their K/V are written all the
-                same, but the last layer may leave other tokens as they are.
+            wanted: int64, the tokens whose result is used; None is all. The K/V of the others are
+                written all the same, but the last layer may leave them as they are.
 
         Returns:
             ``[tokens, hidden]``.

@@ -90,7 +90,8 @@ class CpuBackend(AttentionBackend):
         hidden: Tensor,
         rotations: Sequence[Rotary],
         cache: AttentionCache,
-        wanted: Sequence[int] | None = None,
+        *,
+        wanted: Tensor | None = None,
     ) -> Tensor:
         """See `AttentionBackend.run_layers`: in one call where kernels can run every layer."""
         stack = layers.native if hidden.is_cpu and hidden.dtype is torch.float32 else None

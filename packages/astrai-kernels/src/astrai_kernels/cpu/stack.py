@@ -79,7 +79,7 @@ class NativeStack:
         hidden: Tensor,
         step: "NativeStep",
         rotations: Sequence[Rotary],
-        wanted: Sequence[int] | None = None,
+        wanted: Tensor | None = None,
     ) -> None:
         """Advance the residual stream by all layers.
 
@@ -94,10 +94,6 @@ class NativeStack:
         """
         step.check_layers(self.num_layers)
         tokens = hidden.shape[0]
-        if wanted and not 0 <= min(wanted) <= max(wanted) < tokens:
-            raise ShapeError(f"wanted names tokens beyond the {tokens} of the step.")
-        if wanted is not None and not self._can_part(len(wanted), tokens):
-            wanted = None
         parts = self._room(tokens, zeros=step.has_idle_tokens)
         angles = [as_float32(rotary.freqs_cis) for rotary in rotations]
         call = StackStruct(
@@ -113,9 +109,12 @@ class NativeStack:
             inner=parts.inner,
             added=parts.added if self._added_size else None,
         )
-        if wanted is not None:
-            call.wanted = (c_int64 * max(1, len(wanted)))(*wanted)
-            call.num_wanted = len(wanted)
+        if wanted is not None and self._can_part(len(wanted), tokens):
+            rows = wanted.tolist()
+            if rows and not 0 <= min(rows) <= max(rows) < tokens:
+                raise ShapeError(f"wanted names tokens beyond the {tokens} of the step.")
+            call.wanted = (c_int64 * max(1, len(rows)))(*rows)
+            call.num_wanted = len(rows)
         self._library.run_stack(ctypes.byref(call))
 
     def _can_part(self, num_wanted: int, tokens: int) -> bool:
