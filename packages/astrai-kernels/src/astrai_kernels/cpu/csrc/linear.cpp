@@ -159,8 +159,9 @@ __attribute__((noinline)) void add_groups(const Weight& w, const Activations& x,
 // A tile times a block of rows: as many of its groups at a time as can be kept unpacked.
 void multiply_many(const Linear& call, const Activations& x, int64_t tile, int64_t begin,
                    int64_t end) {
-  thread_local Unpacked unpacked;
+  thread_local Unpacked memory;
   thread_local Outputs kept[kMaxBlockRows];
+  Unpacked& unpacked = *settled(&memory);
   const Weight& w = call.weight;
   const int64_t groups = w.in_features / kGroup;
   const int64_t runs = (groups + kUnpackedGroups - 1) / kUnpackedGroups;

@@ -279,6 +279,14 @@ ASTRAI_INLINE void store(bf16* p, f32x8 v) {
   for (int i = 0; i < kLanes; ++i) p[i].bits = (uint16_t)kept[i];
 }
 
+// The address, without what it was computed from. Compilers otherwise compute one of its own for
+// every load around it, far ahead, and run out of registers just so.
+template <class T>
+ASTRAI_INLINE T* settled(T* address) {
+  asm("" : "+r"(address));
+  return address;
+}
+
 // Computes the value here and now. Compilers otherwise compute far ahead of its use whatever does
 // not depend on it, run out of registers, and spend a third of the time on moving values around.
 template <class V>

@@ -12,6 +12,11 @@ namespace astrai {
 constexpr int kUnpackedRows = 6;      // of one pass: 12 sums, two weights and two more registers
 constexpr int kUnpackedGroups = 18;   // that stay in a first-level cache beside the activations
 constexpr int kPairs = kGroup / 2;
+#if ASTRAI_AVX2
+constexpr int kUnrolledPairs = kPairs;
+#else
+constexpr int kUnrolledPairs = 1;     // a product is many instructions: more would compile for long
+#endif
 
 // Some groups of a tile, as they are multiplied.
 struct Unpacked {
@@ -58,16 +63,19 @@ inline void unpack(int32_t format, const uint8_t* tile, Unpacked& to) {
 template <int kRows>
 ASTRAI_INLINE void dot_group(const int16_t (*w)[2][2 * kHalfTile], const int16_t* x,
                              int64_t stride, i32x8 (&dots)[kRows][2]) {
-#pragma GCC unroll 4
+  const int16_t* at[kRows];
+  for (int row = 0; row < kRows; ++row) at[row] = settled(x + row * stride);
+#pragma GCC unroll kUnrolledPairs
   for (int pair = 0; pair < kPairs; ++pair) {
     i16x16 w0 = load_bytes<i16x16>(w[pair][0]), w1 = load_bytes<i16x16>(w[pair][1]);
     settle(w0);
     settle(w1);
 #pragma GCC unroll 8
     for (int row = 0; row < kRows; ++row) {
-      const int32_t two = load_pair(x + row * stride + 2 * pair);
-      settle(dots[row][0] += dot_pair(w0, two));
-      settle(dots[row][1] += dot_pair(w1, two));
+      const int32_t two = load_pair(at[row] + 2 * pair);
+      const i32x8 dot0 = dot_pair(w0, two), dot1 = dot_pair(w1, two);
+      settle(dots[row][0] = pair == 0 ? dot0 : dots[row][0] + dot0);
+      settle(dots[row][1] = pair == 0 ? dot1 : dots[row][1] + dot1);
     }
   }
 }
@@ -77,7 +85,7 @@ template <int kRows, bool kHasMinima>
 ASTRAI_INLINE void multiply_unpacked(const Unpacked& w, const int16_t* x, const GroupScale* scales,
                                      int64_t in_features, Outputs* sums) {
   for (int64_t g = 0; g < w.groups; ++g) {
-    i32x8 dots[kRows][2] = {};
+    i32x8 dots[kRows][2];
     dot_group<kRows>(w.weights[g], x + g * kGroup, in_features, dots);
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
