@@ -25,7 +25,7 @@ from transformers import (
 from astrai_engine.loading import safetensors
 from astrai_engine.loading.checkpoint import Checkpoint, reader
 from astrai_engine.models import LlamaModel, allocate
-from astrai_kernels import CpuBackend, native_unavailable_reason
+from astrai_kernels import CpuBackend, native_unavailable_reason, ops
 from astrai_kernels.cpu.weights import pack_dense
 
 CPU = torch.device("cpu")
@@ -318,6 +318,14 @@ def test_a_longrope_request_has_one_set_of_frequencies(checkpoint):
     assert load(checkpoint("llama")[0]).position_offset(128) == 0
 
 
+class LikeliestOf:
+    """A model whose forward pass gives its likeliest tokens."""
+
+    def __init__(self, model):
+        self.config, self.device, self.dtype = model.config, model.device, model.dtype
+        self.forward = model.likeliest
+
+
 def test_only_the_wanted_logits_are_computed(checkpoint, paged):
     model = load(checkpoint("llama")[0])
     ids = prompt(6)
@@ -326,6 +334,24 @@ def test_only_the_wanted_logits_are_computed(checkpoint, paged):
     torch.testing.assert_close(
         paged(model).step({"a": ids}, logit_rows=rows), every[rows], rtol=0, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "granite", "mixtral"])
+@pytest.mark.parametrize(
+    ("dtype", "packed"),
+    [(torch.float32, False), (torch.bfloat16, False), (torch.float32, True)],
+)
+def test_the_likeliest_tokens_are_those_of_the_logits(name, dtype, packed, checkpoint, paged):
+    """Whether or not a model scales and caps its logits."""
+    if packed and (reason := native_unavailable_reason()):
+        pytest.skip(reason)
+    folder, _ = checkpoint(name)
+    model = load(folder, dtype, packer=dense_packer(folder) if packed else None)
+    ids, rows = prompt(40), torch.tensor([39, 0, 17])
+    for wanted in (None, rows):
+        logits = paged(model).step({"a": ids}, logit_rows=wanted)
+        found = paged(LikeliestOf(model)).step({"a": ids}, logit_rows=wanted)
+        assert found == ops.likeliest(logits)
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gemma2", "olmo2", "mixtral"])

@@ -121,6 +121,54 @@ def test_norm_linear(kind, bits):
     check(ops.norm_linear(x, norm, EPS, weight), expected, EXACT if bits == 16 else COARSE)
 
 
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("kind", [*BLOCKS, PackedFormat.F32, PackedFormat.BF16])
+@pytest.mark.parametrize(("out", "bias"), [(5, False), (16, True), (74, True), (5000, False)])
+def test_the_likeliest_output_is_that_of_all_outputs(kind, bits, out, bias):
+    options = {"activation_bits": bits} if isinstance(kind, BlockFormat) else {}
+    weight, _, _ = make(kind, out, 64, bias=bias, **options)
+    for num in (0, 1, 7, 60, 250):
+        x, norm = torch.randn(num, 64), torch.rand(64) + 0.5
+        for scale in (norm, None):
+            expected = ops.likeliest(ops.norm_linear(x, scale, EPS, weight))
+            assert ops.likeliest_output(x, scale, EPS, weight) == expected
+
+
+def test_of_equal_outputs_the_first_is_the_likeliest():
+    values = torch.randn(400, 32)
+    values[[7, 130, 131, 399]] = values.amax(0)
+    x = torch.rand(3, 32)
+    weight = pack_dense(values)
+    assert ops.likeliest_output(x, None, EPS, weight)[1] == [7, 7, 7]
+    assert ops.likeliest_output(x, None, EPS, pack_dense(values[8:]))[1] == [122, 122, 122]
+    zeros = pack_dense(torch.zeros(400, 32))
+    assert ops.likeliest_output(x, None, EPS, zeros) == ([0.0] * 3, [0] * 3)
+
+
+@pytest.mark.parametrize("place", [0, 9, 200, 402])
+def test_nan_and_infinity_are_the_likeliest_output_too(place):
+    values = torch.randn(403, 32)
+    values[place] = torch.inf
+    x = torch.rand(60, 32)
+    x[1:] *= 0.0  # infinity times zero is NaN
+    best, columns = ops.likeliest_output(x, None, EPS, pack_dense(values))
+    assert columns == [place] * 60
+    assert best[0] == torch.inf
+    assert all(value != value for value in best[1:])
+    lowest = pack_dense(torch.full((403, 32), -torch.inf))
+    assert ops.likeliest_output(x[:1], None, EPS, lowest) == ([-torch.inf], [0])
+    best, columns = ops.likeliest_output(x[1:], None, EPS, lowest)
+    assert columns == [0] * 59
+    assert all(value != value for value in best)
+
+
+def test_the_likeliest_output_of_half_precision_is_that_of_its_rounded_outputs():
+    weight = pack_dense(torch.randn(3000, 64))
+    x = torch.randn(6, 64, dtype=torch.bfloat16)
+    expected = ops.likeliest(ops.linear(x, weight).float())
+    assert ops.likeliest_output(x, None, EPS, weight) == expected
+
+
 @pytest.mark.parametrize("kind", [*BLOCKS, PackedFormat.BF16])
 @pytest.mark.parametrize("num", [5, 50])
 def test_linear_residual_updates_the_residual(kind, num):
@@ -231,6 +279,9 @@ def test_misfits_are_refused():
         lambda: weight.linear(torch.randn(2, 63)),
         lambda: weight.norm_linear(x, torch.ones(63), EPS),
         lambda: weight.linear_residual(x, torch.zeros(2, 31)),
+        lambda: weight.likeliest_output(torch.randn(2, 63), None, EPS),
+        lambda: weight.likeliest_output(x, torch.ones(63), EPS),
+        lambda: paired.likeliest_output(x, None, EPS),
         lambda: paired.linear(x),
         lambda: paired.linear_residual(x, torch.zeros(2, 32)),
         lambda: pack_blocks(blocks[:, 1:], BlockFormat.Q4_1),

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence as Batch
 from itertools import islice
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from astrai_engine.constraint import TokenMasks
 from astrai_engine.decode_graphs import DecodeGraphs, Recorder
-from astrai_engine.packing import ScoredSpan, pack_step
+from astrai_engine.packing import PackedStep, ScoredSpan, pack_step
 from astrai_engine.sampling.logprobs import score_tokens
 from astrai_engine.sampling.sampler import SampledToken, Sampler
 from astrai_engine.scheduler import ScheduledSequence
@@ -42,6 +42,23 @@ class LanguageModel(Protocol):
         ...
 
 
+@runtime_checkable
+class GreedyModel(LanguageModel, Protocol):
+    """A model that can find likeliest tokens without giving logits."""
+
+    def likeliest(
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor,
+        cache: AttentionCache,
+        backend: AttentionBackend,
+        *,
+        logit_rows: Tensor | None = None,
+    ) -> tuple[list[float], list[int]]:
+        """The largest of each row of `forward`'s logits, and its token."""
+        ...
+
+
 class ModelExecutor:
     """Owns the model and what its forward pass needs.
 
@@ -62,6 +79,7 @@ class ModelExecutor:
         masks: TokenMasks,
     ) -> None:
         self._model = model
+        self._greedy = _greedy_on_cpu(model, workspace.device)
         self._pool = pool
         self._workspace = workspace
         self._sampler = sampler
@@ -141,25 +159,42 @@ class ModelExecutor:
         if any(item.draft for item in batch):
             cache = decode_rows(cache, batch)
         input_ids, positions = self._workspace.load_tokens(step.token_ids, step.position_ids)
-        masks = self._masks.start([sequence.constraint for sequence in step.sampling])
-        stopwatch.lap("bind")
-        if step.is_decode and choice is None and self._graphs is not None:
-            logits = self._graphs.run(len(batch))
-        else:
-            rows = None if step.is_decode else self._rows(step.sampling_rows + step.scored_rows)
-            backend = self._backend(choice)
-            logits = self._model.forward(input_ids, positions, cache, backend, logit_rows=rows)
-        stopwatch.lap("forward")
-        num_sampling = len(step.sampling)
-        _score(step.scored, logits[num_sampling:])
-        forbidden = masks.result() if masks is not None else None
-        tokens = iter(self._sampler.sample(logits[:num_sampling], step.sampling, forbidden))
+        inputs = _Inputs(input_ids, positions, cache)
+        tokens = iter(self._run(step, inputs, choice, stopwatch))
         stopwatch.lap("sample")
         return {
             item.sequence.task_id: confirmed(item.draft, list(islice(tokens, 1 + len(item.draft))))
             for item in batch
             if item.samples
         }
+
+    def _run(
+        self,
+        step: PackedStep,
+        inputs: "_Inputs",
+        choice: BackendChoice | None,
+        stopwatch: Stopwatch,
+    ) -> list[SampledToken]:
+        """Run the model, score prompts and choose tokens."""
+        masks = self._masks.start([sequence.constraint for sequence in step.sampling])
+        stopwatch.lap("bind")
+        rows = None if step.is_decode else self._rows(step.sampling_rows + step.scored_rows)
+        if step.is_decode and choice is None and self._graphs is not None:
+            logits = self._graphs.run(len(step.sampling))
+        elif self._greedy is not None and masks is None and self._wants_only_likeliest(step):
+            found = self._greedy.likeliest(*inputs, self._backend(choice), logit_rows=rows)
+            stopwatch.lap("forward")
+            return self._sampler.take(*found)
+        else:
+            logits = self._model.forward(*inputs, self._backend(choice), logit_rows=rows)
+        stopwatch.lap("forward")
+        num_sampling = len(step.sampling)
+        _score(step.scored, logits[num_sampling:])
+        forbidden = masks.result() if masks is not None else None
+        return self._sampler.sample(logits[:num_sampling], step.sampling, forbidden)
+
+    def _wants_only_likeliest(self, step: PackedStep) -> bool:
+        return not step.scored and self._sampler.wants_only_likeliest(step.sampling)
 
     def _rows(self, wanted: list[int]) -> Tensor:
         return torch.tensor(wanted, dtype=torch.long, device=self._workspace.device)
@@ -171,6 +206,17 @@ class ModelExecutor:
             selection = select_backend(self._workspace.device, choice=choice)
             backend = self._backends[choice] = selection.backend
         return backend
+
+
+class _Inputs(NamedTuple):
+    input_ids: Tensor
+    position_ids: Tensor
+    cache: AttentionCache
+
+
+def _greedy_on_cpu(model: LanguageModel, device: torch.device) -> GreedyModel | None:
+    """The model, where it may find likeliest tokens itself; on a GPU a kernel finds them."""
+    return model if device.type == "cpu" and isinstance(model, GreedyModel) else None
 
 
 def _score(spans: list[ScoredSpan], logits: Tensor) -> None:

@@ -18,6 +18,8 @@ from astrai_kernels.ops import (
     LayerPhases,
     Mixture,
     embedding,
+    likeliest,
+    likeliest_output,
     linear_residual,
     mix_experts,
     norm_gate_up,
@@ -218,14 +220,46 @@ class LlamaModel:
         Returns:
             Logits, float32 ``[rows, vocab]``.
         """
+        hidden = self._hidden(input_ids, position_ids, cache, backend, logit_rows)
+        return self._logits(hidden)
+
+    def likeliest(
+        self,
+        input_ids: torch.Tensor,
+        position_ids: torch.Tensor,
+        cache: AttentionCache,
+        backend: AttentionBackend,
+        *,
+        logit_rows: torch.Tensor | None = None,
+    ) -> tuple[list[float], list[int]]:
+        """The largest logit of each row that `forward` would give, and its token.
+
+        The same numbers, sooner where a kernel can leave the other logits unwritten.
+        """
+        hidden = self._hidden(input_ids, position_ids, cache, backend, logit_rows)
         config = self.config
+        if config.logit_scale != 1.0 or config.logit_softcap is not None:
+            return likeliest(self._logits(hidden))
+        return likeliest_output(hidden, self.norm, config.rms_norm_eps, self.weights.head)
+
+    def _hidden(
+        self,
+        input_ids: torch.Tensor,
+        position_ids: torch.Tensor,
+        cache: AttentionCache,
+        backend: AttentionBackend,
+        rows: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """What the layers make of the tokens, of those that ``rows`` names."""
         hidden = embedding(input_ids, self.weights.embedding)
-        if config.embedding_scale != 1.0:
-            hidden = hidden * config.embedding_scale
+        if self.config.embedding_scale != 1.0:
+            hidden = hidden * self.config.embedding_scale
         rotations = [Rotary(table(position_ids), interleaved=False) for table in self._tables]
-        hidden = self.layers.forward(hidden, rotations, cache, backend, wanted=logit_rows)
-        if logit_rows is not None:
-            hidden = hidden[logit_rows]
+        hidden = self.layers.forward(hidden, rotations, cache, backend, wanted=rows)
+        return hidden if rows is None else hidden[rows]
+
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        config = self.config
         logits = norm_linear(hidden, self.norm, config.rms_norm_eps, self.weights.head)
         if logits.dtype is not torch.float32:
             logits = logits.float()

@@ -63,9 +63,7 @@ class Sampler:
         """
         if not sequences:
             return []
-        plan, vocab = self._plan, logits.shape[-1]
-        if plan.sequences != sequences or plan.vocab != vocab:
-            plan = self._plan = _Plan.of(sequences, vocab)
+        plan = self._plan_for(sequences, logits.shape[-1])
         raw = RawDistribution(logits, plan.asked) if plan.asked else None
         for row in plan.changed:
             self._change_logits(logits, row, sequences[row])
@@ -78,6 +76,30 @@ class Sampler:
         return [
             _outcome(row, token_ids[row], best_values[row], raw) for row in range(len(sequences))
         ]
+
+    def wants_only_likeliest(self, sequences: Rows[Sequence]) -> bool:
+        """Whether `sample` would take each row's likeliest token and needs nothing else of it."""
+        plan = self._plan_for(sequences, self._plan.vocab)
+        return plan.groups.keys() == {_greedy} and not plan.asked and not plan.changed
+
+    @staticmethod
+    def take(best_values: list[float], token_ids: list[int]) -> list[SampledToken]:
+        """What `sample` gives for rows of which only the likeliest token is wanted.
+
+        Args:
+            best_values: each row's largest logit.
+            token_ids: its token.
+        """
+        return [
+            _outcome(row, token_id, best, None)
+            for row, (token_id, best) in enumerate(zip(token_ids, best_values, strict=True))
+        ]
+
+    def _plan_for(self, sequences: Rows[Sequence], vocab: int) -> "_Plan":
+        plan = self._plan
+        if plan.sequences != sequences or plan.vocab != vocab:
+            plan = self._plan = _Plan.of(sequences, vocab)
+        return plan
 
     def _change_logits(self, logits: Tensor, row: int, sequence: Sequence) -> None:
         request = sequence.request

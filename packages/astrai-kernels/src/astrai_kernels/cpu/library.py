@@ -90,6 +90,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         None,
         [POINTER(WeightStruct), c_void_p, c_int64, c_void_p, c_float, c_void_p, c_int32],
     ),
+    "astrai_largest_outputs": (
+        None,
+        [POINTER(WeightStruct), c_void_p, c_int64, c_void_p, c_float, c_void_p, c_void_p],
+    ),
     "astrai_add_normed": (None, [c_void_p, c_void_p, c_float, c_int64, c_int64, c_void_p]),
     "astrai_attend": (None, [POINTER(AttentionStruct)]),
     "astrai_check_step": (c_int64, [POINTER(AttentionStruct), *[c_int64] * 3]),
@@ -131,6 +135,7 @@ class CpuLibrary:
     pack: Any
     unpack_rows: Any
     linear: Any
+    largest_outputs: Any
     add_normed: Any
     attend: Any
     check_step: Any

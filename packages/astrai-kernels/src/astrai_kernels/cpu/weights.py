@@ -5,6 +5,7 @@ rounded too, to 16 bits for each group of 32 inputs, which loses less than float
 another order; 8 bits are faster and lose about as much as other engines do.
 """
 
+from array import array
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
@@ -118,6 +119,26 @@ class PackedWeight(Weight):
         """See `astrai_kernels.ops.norm_linear`."""
         return self._apply(x, norm_weight, eps)
 
+    def likeliest_output(
+        self, x: Tensor, norm_weight: Tensor | None, eps: float
+    ) -> tuple[list[float], list[int]]:
+        """See `astrai_kernels.ops.likeliest_output`."""
+        if x.dtype is not torch.float32:
+            return super().likeliest_output(x, norm_weight, eps)
+        self._refuse_paired()
+        x, norm = self._inputs(x, norm_weight)
+        best, columns = array("f", bytes(4 * len(x))), array("q", bytes(8 * len(x)))
+        self._library.largest_outputs(
+            self.struct,
+            x.data_ptr(),
+            len(x),
+            None if norm is None else norm.data_ptr(),
+            eps,
+            best.buffer_info()[0],
+            columns.buffer_info()[0],
+        )
+        return best.tolist(), columns.tolist()
+
     def linear_residual(self, x: Tensor, residual: Tensor) -> Tensor:
         """See `astrai_kernels.ops.linear_residual`."""
         self._refuse_paired()
@@ -184,24 +205,26 @@ class PackedWeight(Weight):
     def _run(
         self, x: Tensor, norm: Tensor | None, eps: float, out: Tensor, epilogue: _Epilogue
     ) -> None:
+        x, norm = self._inputs(x, norm)
+        self._library.linear(
+            self.struct,
+            x.data_ptr(),
+            x.numel() // self.shape[1],
+            None if norm is None else norm.data_ptr(),
+            eps,
+            out.data_ptr(),
+            epilogue,
+        )
+
+    def _inputs(self, x: Tensor, norm: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """What is multiplied and how it is normed, as the kernels read it."""
         in_features = self.shape[1]
         if x.shape[-1] != in_features or not x.is_cpu:
             raise ShapeError(
                 f"x must have {in_features} features on the CPU, "
                 f"not shape {tuple(x.shape)} on {x.device}."
             )
-        x = as_float32(x)
-        if norm is not None:
-            norm = _norm(norm, in_features)
-        self._library.linear(
-            self.struct,
-            x.data_ptr(),
-            x.numel() // in_features,
-            None if norm is None else norm.data_ptr(),
-            eps,
-            out.data_ptr(),
-            epilogue,
-        )
+        return as_float32(x), None if norm is None else _norm(norm, in_features)
 
 
 def pack_blocks(

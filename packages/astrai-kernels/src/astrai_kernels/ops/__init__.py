@@ -13,7 +13,7 @@ CPUs.
 from astrai_kernels.ops.activation import Activation
 from astrai_kernels.ops.embedding import Table, embedding
 from astrai_kernels.ops.largest import largest, likeliest
-from astrai_kernels.ops.linear import linear, linear_residual, norm_linear
+from astrai_kernels.ops.linear import likeliest_output, linear, linear_residual, norm_linear
 from astrai_kernels.ops.mixture import Mixture, mix_experts
 from astrai_kernels.ops.mlp import norm_gate_up
 from astrai_kernels.ops.norm import rms_norm
@@ -41,6 +41,7 @@ __all__ = [
     "embedding",
     "largest",
     "likeliest",
+    "likeliest_output",
     "linear",
     "linear_residual",
     "mix_experts",

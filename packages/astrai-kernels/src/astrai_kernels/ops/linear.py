@@ -33,6 +33,26 @@ def norm_linear(x: Tensor, norm_weight: Tensor | None, eps: float, linear: Weigh
     return linear.norm_linear(x, norm_weight, eps)
 
 
+def likeliest_output(
+    x: Tensor, norm_weight: Tensor | None, eps: float, linear: Weight
+) -> tuple[list[float], list[int]]:
+    """The largest output of `norm_linear` in each row and its column, and nothing of the others.
+
+    A model's head gives a vocabulary of outputs; where only the likeliest token is wanted, a
+    native kernel compares them as they are computed, and they need not be written and read.
+
+    Args:
+        x: ``[tokens, hidden]``.
+        norm_weight: see `norm_linear`.
+        eps: the epsilon of `rms_norm`.
+        linear: weight from hidden to out.
+
+    Returns:
+        What `likeliest` gives for ``norm_linear(x, norm_weight, eps, linear)``.
+    """
+    return linear.likeliest_output(x, norm_weight, eps)
+
+
 def linear_residual(
     x: Tensor,
     linear: Weight,

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name the torch world knows it by
 
 from astrai_kernels.ops.activation import Activation, activate
+from astrai_kernels.ops.largest import likeliest
 from astrai_kernels.ops.norm import rms_norm
 
 
@@ -36,6 +37,12 @@ class Weight(ABC):
     def norm_linear(self, x: Tensor, norm_weight: Tensor | None, eps: float) -> Tensor:
         """See `astrai_kernels.ops.norm_linear`."""
         return self.linear(x if norm_weight is None else rms_norm(x, norm_weight, eps))
+
+    def likeliest_output(
+        self, x: Tensor, norm_weight: Tensor | None, eps: float
+    ) -> tuple[list[float], list[int]]:
+        """See `astrai_kernels.ops.likeliest_output`."""
+        return likeliest(self.norm_linear(x, norm_weight, eps))
 
     def linear_residual(self, x: Tensor, residual: Tensor) -> Tensor:
         """See `astrai_kernels.ops.linear_residual`."""

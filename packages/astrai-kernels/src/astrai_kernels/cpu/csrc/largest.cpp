@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "export.h"
+#include "leaders.h"
 #include "pool.h"
 #include "simd.h"
 
@@ -14,19 +15,6 @@ namespace astrai {
 namespace {
 
 constexpr int64_t kBlock = 128;
-
-struct Entry {
-  float value;
-  int64_t column;
-};
-
-// NaN first, then the larger value, then the first column.
-bool comes_before(const Entry& a, const Entry& b) {
-  const bool a_is_nan = std::isnan(a.value), b_is_nan = std::isnan(b.value);
-  if (a_is_nan != b_is_nan) return a_is_nan;
-  if (!a_is_nan && a.value != b.value) return a.value > b.value;
-  return a.column < b.column;
-}
 
 // A block's largest value; NaN counts as nothing, but is noted.
 float block_maximum(const float* x, int64_t size, i32x8& has_nan) {

@@ -127,8 +127,23 @@ void finish_gated(const Linear& call, int64_t tile, int64_t row, int64_t rows,
   }
 }
 
-// Stores a tile's outputs of some rows.
+// Has a tile's outputs of some rows meet those that lead.
+void compare(const Linear& call, int64_t tile, int64_t row, int64_t rows, const Outputs* results) {
+  const Weight& w = call.weight;
+  for (int half = 0; half < 2; ++half) {
+    const int64_t column = tile * kTileRows + half * kHalfTile, left = w.out_features - column;
+    if (left <= 0) return;
+    const f32x8 bias = w.bias ? load_some(w.bias + column, left) : splat(0.f);
+    for (int64_t i = 0; i < rows; ++i) {
+      const f32x8 value = results[i].half[half];
+      call.leaders[row + i].meet(w.bias ? value + bias : value, column, left);
+    }
+  }
+}
+
+// What becomes of a tile's outputs of some rows.
 void finish(const Linear& call, int64_t tile, int64_t row, int64_t rows, const Outputs* results) {
+  if (call.leaders != nullptr) return compare(call, tile, row, rows, results);
   if (call.epilogue == kSwiGLU || call.epilogue == kGeGLU)
     return finish_gated(call, tile, row, rows, results);
   finish_half(call, tile * kTileRows, 0, row, rows, results);
@@ -243,20 +258,45 @@ Activations prepare(const Linear& call, Pool& pool, Scratch& scratch) {
   return x;
 }
 
+void multiply_piece(const Linear& call, const Activations& x, const Pieces& pieces, int64_t piece) {
+  const int64_t first = piece / pieces.num_runs * pieces.rows_per_block;
+  const int64_t end = std::min(call.rows, first + pieces.rows_per_block);
+  const int64_t begin = piece % pieces.num_runs * pieces.tiles_per_run;
+  if (call.leaders != nullptr) std::fill(call.leaders + first, call.leaders + end, Leaders{});
+  for (int64_t tile = begin; tile < std::min(pieces.tiles, begin + pieces.tiles_per_run); ++tile)
+    multiply_tile(call, x, tile, first, end);
+}
+
+Scratch scratch;  // of whoever holds the pool
+
 }  // namespace
 
 void apply(const Linear& call) {
-  static Scratch scratch;
   Pool& pool = Pool::get();
   const auto held = pool.lock();
   const Activations x = prepare(call, pool, scratch);
   const Pieces pieces(call, pool.num_threads());
+  pool.each(pieces.count(), [&](int64_t piece) { multiply_piece(call, x, pieces, piece); });
+}
+
+void find_largest_outputs(const Linear& call, float* values, int64_t* columns) {
+  static std::vector<Leaders> leaders;  // [runs, rows]
+  Pool& pool = Pool::get();
+  const auto held = pool.lock();
+  const Activations x = prepare(call, pool, scratch);
+  const Pieces pieces(call, pool.num_threads());
+  grow(leaders, pieces.num_runs * call.rows);
   pool.each(pieces.count(), [&](int64_t piece) {
-    const int64_t first = piece / pieces.num_runs * pieces.rows_per_block;
-    const int64_t end = std::min(call.rows, first + pieces.rows_per_block);
-    const int64_t begin = piece % pieces.num_runs * pieces.tiles_per_run;
-    for (int64_t tile = begin; tile < std::min(pieces.tiles, begin + pieces.tiles_per_run); ++tile)
-      multiply_tile(call, x, tile, first, end);
+    Linear part = call;
+    part.leaders = leaders.data() + piece % pieces.num_runs * call.rows;
+    multiply_piece(part, x, pieces, piece);
+  });
+  pool.each(call.rows, [&](int64_t row) {
+    Entry best = {-INFINITY, 0};
+    for (int64_t run = 0; run < pieces.num_runs; ++run)
+      best = leaders[(size_t)(run * call.rows + row)].best(best);
+    values[row] = best.value;
+    columns[row] = best.column;
   });
 }
 
@@ -287,4 +327,12 @@ ASTRAI_EXPORT void astrai_add_normed(const float* added, const float* norm, floa
 ASTRAI_EXPORT void astrai_linear(const astrai::Weight* weight, const float* x, int64_t rows,
                                  const float* norm, float eps, float* out, int32_t epilogue) {
   if (rows > 0) astrai::apply({*weight, x, rows, norm, eps, out, (astrai::Epilogue)epilogue});
+}
+
+// values, columns [rows]: the largest of weight * norm(x) in each row, as astrai_largest gives it.
+ASTRAI_EXPORT void astrai_largest_outputs(const astrai::Weight* weight, const float* x, int64_t rows,
+                                        const float* norm, float eps, float* values,
+                                        int64_t* columns) {
+  const astrai::Linear call = {*weight, x, rows, norm, eps, nullptr, astrai::kStore};
+  if (rows > 0) astrai::find_largest_outputs(call, values, columns);
 }

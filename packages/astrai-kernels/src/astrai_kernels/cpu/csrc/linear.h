@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "leaders.h"
 #include "weights.h"
 
 namespace astrai {
@@ -18,9 +19,13 @@ struct Linear {
   float eps;
   float* out;  // [rows, out_features], half of them for a gate
   Epilogue epilogue;
+  Leaders* leaders = nullptr;  // [rows], which outputs meet instead of being stored; or null
 };
 
 void apply(const Linear& call);
+
+// The largest output of each row and its column, as `comes_before` orders them; none is stored.
+void find_largest_outputs(const Linear& call, float* values, int64_t* columns);
 
 // hidden += norm(added), both [rows, size].
 void add_normed(const float* added, const float* norm, float eps, int64_t rows, int64_t size,
