@@ -62,12 +62,12 @@ ASTRAI_INLINE GroupScale quantize_group(const float* x, float limit, Keep&& keep
 }
 
 ASTRAI_INLINE void quantize_int16(const float* x, int64_t size, int16_t* out, GroupScale* scales) {
-  typedef int16_t i16x8 __attribute__((vector_size(16)));
-  for (int64_t g = 0; g < size / kGroup; ++g, x += kGroup, out += kGroup)
-    scales[g] = quantize_group(x, kMaxInt16, [out](int i, i32x8 v) {
-      const i16x8 narrow = __builtin_convertvector(v, i16x8);
-      memcpy(out + kLanes * i, &narrow, sizeof narrow);
-    });
+  for (int64_t g = 0; g < size / kGroup; ++g, x += kGroup, out += kGroup) {
+    i32x8 kept[4];
+    scales[g] = quantize_group(x, kMaxInt16, [&kept](int i, i32x8 v) { kept[i] = v; });
+    store(out, narrow(kept[0], kept[1]));
+    store(out + 2 * kLanes, narrow(kept[2], kept[3]));
+  }
 }
 
 ASTRAI_INLINE void quantize_int8(const float* x, int64_t size, int8_t* out, GroupScale* scales) {

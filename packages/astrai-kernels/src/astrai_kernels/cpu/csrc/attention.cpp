@@ -124,14 +124,28 @@ void Work::add_parts(const Attention& call, Item item, const Splits& keys) {
     }
 }
 
-ASTRAI_INLINE void rotate(float* x, const float* angles, int64_t dim, bool is_interleaved) {
-  const int64_t half = dim / 2, step = is_interleaved ? 2 : 1, other = is_interleaved ? 1 : half;
-  for (int64_t i = 0; i < half; ++i) {
-    const float cosine = angles[2 * i], sine = angles[2 * i + 1];
-    float *first = x + step * i, *second = first + other;
-    const float a = *first, b = *second;
-    *first = a * cosine - b * sine;
-    *second = b * cosine + a * sine;
+// The angles of a token: the cosines of its pairs, then the sines.
+void separate(const float* angles, int64_t pairs, float* to) {
+  for (int64_t i = 0; i < pairs; ++i) {
+    to[i] = angles[2 * i];
+    to[pairs + i] = angles[2 * i + 1];
+  }
+}
+
+ASTRAI_INLINE void rotate(float* x, const float* angles, int64_t pairs, bool is_interleaved) {
+  const float *cosines = angles, *sines = angles + pairs;
+  int64_t i = 0;
+  for (; !is_interleaved && i + kLanes <= pairs; i += kLanes) {
+    const f32x8 a = load(x + i), b = load(x + pairs + i);
+    store(x + i, a * load(cosines + i) - b * load(sines + i));
+    store(x + pairs + i, b * load(cosines + i) + a * load(sines + i));
+  }
+  for (; i < pairs; ++i) {
+    float& first = x[is_interleaved ? 2 * i : i];
+    float& second = x[is_interleaved ? 2 * i + 1 : pairs + i];
+    const float a = first, b = second;
+    first = a * cosines[i] - b * sines[i];
+    second = b * cosines[i] + a * sines[i];
   }
 }
 
@@ -142,13 +156,19 @@ ASTRAI_INLINE void prepare_head(const Attention& call, const void* from, int64_t
   if (norm) normalize(to, norm, call.head_dim, call.norm_eps, to);
   if (scale != 1.f)
     for (int64_t d = 0; d < call.head_dim; d += kLanes) store(to + d, load(to + d) * splat(scale));
-  if (angles) rotate(to, angles, call.rotary_dim, call.is_interleaved);
+  if (angles) rotate(to, angles, call.rotary_dim / 2, call.is_interleaved);
 }
 
 // Prepares a token's queries in scratch, and its keys and values in the cache.
-void write_token(const Attention& call, int64_t token, AttentionScratch& scratch, float* head) {
+void write_token(const Attention& call, int64_t token, AttentionScratch& scratch) {
+  thread_local std::vector<float> memory;
   const int64_t head_dim = call.head_dim, slot = call.slots[token];
-  const float* angles = call.rotary ? call.rotary + token * call.rotary_dim : nullptr;
+  grow(memory, head_dim + call.rotary_dim);
+  float *head = memory.data(), *angles = nullptr;
+  if (call.rotary) {
+    angles = head + head_dim;
+    separate(call.rotary + token * call.rotary_dim, call.rotary_dim / 2, angles);
+  }
   for (int64_t h = 0; h < call.heads; ++h)
     prepare_head(call, call.q, token * call.q_stride + h * call.q_head_stride, call.query_norm,
                  call.scale, angles, scratch.queries.data() + (token * call.heads + h) * head_dim);
@@ -194,11 +214,9 @@ void attend(const Attention& call) {
   grow(scratch.queries, call.tokens * call.heads * call.head_dim);
   grow(scratch.partial, work.num_partials * partial_size(call.head_dim));
   pool.each((call.tokens + kTokensPerPiece - 1) / kTokensPerPiece, [&](int64_t piece) {
-    thread_local std::vector<float> head;
-    grow(head, call.head_dim);
     const int64_t end = std::min(call.tokens, (piece + 1) * kTokensPerPiece);
     for (int64_t token = piece * kTokensPerPiece; token < end; ++token)
-      write_token(call, token, scratch, head.data());
+      write_token(call, token, scratch);
   });
   pool.each((int64_t)work.items.size(),
             [&](int64_t i) { attend_item(call, work.items[(size_t)i], scratch); });
@@ -212,20 +230,21 @@ void attend(const Attention& call) {
 
 void merge_parts(const Attention& call, const float* parts, int64_t stride, int64_t num_parts,
                  int64_t to) {
-  thread_local std::vector<float> sums;
-  grow(sums, call.head_dim);
-  std::fill_n(sums.data(), call.head_dim, 0.f);
+  thread_local std::vector<float> weights;
+  grow(weights, num_parts);
   float maximum = parts[0], total = 0.f;
   for (int64_t p = 1; p < num_parts; ++p) maximum = std::max(maximum, parts[p * stride]);
   for (int64_t p = 0; p < num_parts; ++p) {
-    const float* part = parts + p * stride;
-    const float weight = std::exp(part[0] - maximum);
-    total += weight * part[1];
-    for (int64_t d = 0; d < call.head_dim; d += kLanes)
-      store(&sums[d], fma(splat(weight), load(part + kLanes + d), load(&sums[d])));
+    weights[(size_t)p] = std::exp(parts[p * stride] - maximum);
+    total += weights[(size_t)p] * parts[p * stride + 1];
   }
-  for (int64_t d = 0; d < call.head_dim; d += kLanes)
-    store_as(call.type, call.out, to + d, load(&sums[d]) * splat(1.f / total));
+  const f32x8 scale = splat(1.f / total);
+  for (int64_t d = 0; d < call.head_dim; d += kLanes) {
+    f32x8 sum = splat(0.f);
+    for (int64_t p = 0; p < num_parts; ++p)
+      sum = fma(splat(weights[(size_t)p]), load(parts + p * stride + kLanes + d), sum);
+    store_as(call.type, call.out, to + d, sum * scale);
+  }
 }
 
 }  // namespace astrai

@@ -226,6 +226,14 @@ void keep_part(int64_t rows, int64_t head_dim, const Matrices& m, float* to) {
   }
 }
 
+// Writes a query row whose keys all lay in one split.
+void write_row(const Attention& call, const Matrices& m, int64_t row, int64_t to) {
+  const f32x8 scale = splat(1.f / m.sums[row]);
+  const float* weighted = m.weighted + row * call.head_dim;
+  for (int64_t d = 0; d < call.head_dim; d += kLanes)
+    store_as(call.type, call.out, to + d, load(weighted + d) * scale);
+}
+
 template <class T>
 void prefill(const Attention& call, const Item& item, AttentionScratch& scratch) {
   thread_local Matrices m;
@@ -245,9 +253,15 @@ void prefill(const Attention& call, const Item& item, AttentionScratch& scratch)
     attend_split<T>(call, item, item.first_key, item.end_key, rows, m);
     return keep_part(rows, head_dim, m, scratch.partial.data() + item.partial * size);
   }
+  const auto split_end = [](int64_t key) { return (key / kSplitKeys + 1) * kSplitKeys; };
+  if (item.end_key <= split_end(item.first_key)) {
+    attend_split<T>(call, item, item.first_key, item.end_key, rows, m);
+    for (int64_t row = 0; row < rows; ++row) write_row(call, m, row, query_at(row));
+    return;
+  }
   int64_t num_parts = 0;
   for (int64_t first = item.first_key, end; first < item.end_key; first = end, ++num_parts) {
-    end = std::min(item.end_key, (first / kSplitKeys + 1) * kSplitKeys);
+    end = std::min(item.end_key, split_end(first));
     attend_split<T>(call, item, first, end, rows, m);
     grow(m.parts, (num_parts + 1) * rows * size);
     keep_part(rows, head_dim, m, m.parts.data() + num_parts * rows * size);

@@ -43,6 +43,7 @@ ASTRAI_INLINE V load_bytes(const void* p) {
 ASTRAI_INLINE f32x8 splat(float x) { return f32x8{x, x, x, x, x, x, x, x}; }
 ASTRAI_INLINE f32x8 load(const float* p) { return load_bytes<f32x8>(p); }
 ASTRAI_INLINE void store(float* p, f32x8 v) { memcpy(p, &v, sizeof v); }
+ASTRAI_INLINE void store(int16_t* p, i16x16 v) { memcpy(p, &v, sizeof v); }
 ASTRAI_INLINE f32x8 to_float(i32x8 v) { return __builtin_convertvector(v, f32x8); }
 
 // a * b + c, rounded once where the machine can: never left to the compiler's choice.
@@ -171,6 +172,21 @@ ASTRAI_INLINE i32x8 round_to_int(f32x8 v) {
   return (i32x8)_mm256_cvtps_epi32(v);
 #else
   return __builtin_convertvector((v + splat(12582912.f)) - splat(12582912.f), i32x8);
+#endif
+}
+
+// The lanes of two vectors, all of them within 16 bits.
+ASTRAI_INLINE i16x16 narrow(i32x8 a, i32x8 b) {
+#if ASTRAI_AVX2
+  const __m256i packed = _mm256_packs_epi32((__m256i)a, (__m256i)b);  // half by half
+  return (i16x16)_mm256_permute4x64_epi64(packed, 0xd8);
+#else
+  i16x16 v;
+  for (int i = 0; i < kLanes; ++i) {
+    v[i] = (int16_t)a[i];
+    v[kLanes + i] = (int16_t)b[i];
+  }
+  return v;
 #endif
 }
 

@@ -26,8 +26,6 @@ struct Unpacked {
   alignas(32) float minima[kUnpackedGroups][2][kHalfTile];
 };
 
-ASTRAI_INLINE void store(int16_t* p, i16x16 v) { memcpy(p, &v, sizeof v); }
-
 inline void unpack_q4(const uint8_t* tile, Unpacked& to) {
   for (int64_t g = 0; g < to.groups; ++g, tile += kQ4GroupBytes)
     for (int half = 0; half < 2; ++half) {
