@@ -164,7 +164,7 @@ void write_token(const Attention& call, int64_t token, AttentionScratch& scratch
   thread_local std::vector<float> memory;
   const int64_t head_dim = call.head_dim, slot = call.slots[token];
   grow(memory, head_dim + call.rotary_dim);
-  float *head = memory.data(), *angles = nullptr;
+  float *head = settled(memory.data()), *angles = nullptr;
   if (call.rotary) {
     angles = head + head_dim;
     separate(call.rotary + token * call.rotary_dim, call.rotary_dim / 2, angles);
@@ -230,19 +230,20 @@ void attend(const Attention& call) {
 
 void merge_parts(const Attention& call, const float* parts, int64_t stride, int64_t num_parts,
                  int64_t to) {
-  thread_local std::vector<float> weights;
-  grow(weights, num_parts);
+  thread_local std::vector<float> memory;
+  grow(memory, num_parts);
+  float* weights = settled(memory.data());
   float maximum = parts[0], total = 0.f;
   for (int64_t p = 1; p < num_parts; ++p) maximum = std::max(maximum, parts[p * stride]);
   for (int64_t p = 0; p < num_parts; ++p) {
-    weights[(size_t)p] = std::exp(parts[p * stride] - maximum);
-    total += weights[(size_t)p] * parts[p * stride + 1];
+    weights[p] = std::exp(parts[p * stride] - maximum);
+    total += weights[p] * parts[p * stride + 1];
   }
   const f32x8 scale = splat(1.f / total);
   for (int64_t d = 0; d < call.head_dim; d += kLanes) {
     f32x8 sum = splat(0.f);
     for (int64_t p = 0; p < num_parts; ++p)
-      sum = fma(splat(weights[(size_t)p]), load(parts + p * stride + kLanes + d), sum);
+      sum = fma(splat(weights[p]), load(parts + p * stride + kLanes + d), sum);
     store_as(call.type, call.out, to + d, sum * scale);
   }
 }

@@ -184,7 +184,8 @@ void finish(const Attention& call, const Item& item, const Running& run,
 
 template <class T>
 void decode(const Attention& call, const Item& item, AttentionScratch& scratch) {
-  thread_local Running run;
+  thread_local Running memory;
+  Running& run = *settled(&memory);
   const int64_t head_dim = call.head_dim, group = call.heads / call.kv_heads;
   run.reset(call.heads, head_dim);
   const float* q = scratch.queries.data() + item.first_query * call.heads * head_dim;

@@ -47,7 +47,8 @@ struct Scratch {
 };
 
 void prepare_row(const Linear& call, const Activations& target, int64_t row) {
-  thread_local std::vector<float> normalized;
+  thread_local std::vector<float> memory;
+  std::vector<float>& normalized = *settled(&memory);
   const int64_t size = call.weight.in_features;
   const float* x = call.x + row * size;
   if (call.norm != nullptr) {
@@ -174,9 +175,11 @@ __attribute__((noinline)) void add_groups(const Weight& w, const Activations& x,
 // A tile times a block of rows: as many of its groups at a time as can be kept unpacked.
 void multiply_many(const Linear& call, const Activations& x, int64_t tile, int64_t begin,
                    int64_t end) {
-  thread_local Unpacked memory;
-  thread_local Outputs kept[kMaxBlockRows];
-  Unpacked& unpacked = *settled(&memory);
+  thread_local struct {
+    Unpacked unpacked;
+    Outputs kept[kMaxBlockRows];
+  } memory;
+  auto& [unpacked, kept] = *settled(&memory);
   const Weight& w = call.weight;
   const int64_t groups = w.in_features / kGroup;
   const int64_t runs = (groups + kUnpackedGroups - 1) / kUnpackedGroups;

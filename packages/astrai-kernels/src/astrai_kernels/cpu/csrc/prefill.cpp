@@ -217,12 +217,15 @@ void attend_split(const Attention& call, const Item& item, int64_t first_key, in
   }
 }
 
+ASTRAI_INLINE void copy_head(const float* from, int64_t head_dim, float* to) {
+  for (int64_t d = 0; d < head_dim; d += kLanes) store(to + d, load(from + d));
+}
+
 void keep_part(int64_t rows, int64_t head_dim, const Matrices& m, float* to) {
   for (int64_t row = 0; row < rows; ++row, to += partial_size(head_dim)) {
     to[0] = m.maxima[row];
     to[1] = m.sums[row];
-    const float* weighted = m.weighted + row * head_dim;
-    std::copy(weighted, weighted + head_dim, to + kLanes);
+    copy_head(m.weighted + row * head_dim, head_dim, to + kLanes);
   }
 }
 
@@ -236,7 +239,8 @@ void write_row(const Attention& call, const Matrices& m, int64_t row, int64_t to
 
 template <class T>
 void prefill(const Attention& call, const Item& item, AttentionScratch& scratch) {
-  thread_local Matrices m;
+  thread_local Matrices memory;
+  Matrices& m = *settled(&memory);
   const int64_t head_dim = call.head_dim, group = call.heads / call.kv_heads;
   const int64_t rows = item.num_queries * group, size = partial_size(head_dim);
   const auto query_at = [&](int64_t row) {
@@ -247,7 +251,7 @@ void prefill(const Attention& call, const Item& item, AttentionScratch& scratch)
   std::fill(m.queries + rows * head_dim, m.queries + padded_rows(rows) * head_dim, 0.f);
   for (int64_t row = 0; row < rows; ++row) {
     const float* from = scratch.queries.data() + query_at(row);
-    std::copy(from, from + head_dim, m.queries + row * head_dim);
+    copy_head(from, head_dim, m.queries + row * head_dim);
   }
   if (item.partial >= 0) {
     attend_split<T>(call, item, item.first_key, item.end_key, rows, m);

@@ -295,8 +295,9 @@ ASTRAI_INLINE void store(bf16* p, f32x8 v) {
   for (int i = 0; i < kLanes; ++i) p[i].bits = (uint16_t)kept[i];
 }
 
-// The address, without what it was computed from. Compilers otherwise compute one of its own for
-// every load around it, far ahead, and run out of registers just so.
+// The address, without what it was computed from. A thread's own variable is otherwise looked up at
+// each use; and compilers compute an address of its own for every load around one, far ahead, and
+// run out of registers just so.
 template <class T>
 ASTRAI_INLINE T* settled(T* address) {
   asm("" : "+r"(address));
