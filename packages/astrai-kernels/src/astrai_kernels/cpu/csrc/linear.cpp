@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kMaxRows = 4;                     // activation rows of one pass over a tile
 constexpr int64_t kManyRows = 48;               // from here on unpacking a tile first pays
+static_assert(kManyRows >= kUnpackedRows * (kUnpackedRows - 1), "any number is of sixes and fives");
 constexpr int64_t kUnpackedDepth = kUnpackedGroups * kGroup;
 constexpr int64_t kRowUnit = 12;                // of a block: whole passes of either kind
 constexpr int64_t kMaxBlockRows = 192;
@@ -181,10 +182,12 @@ void multiply_many(const Linear& call, const Activations& x, int64_t tile, int64
   } memory;
   auto& [unpacked, kept] = *settled(&memory);
   const Weight& w = call.weight;
-  const int64_t groups = w.in_features / kGroup;
+  const int64_t rows = end - begin, groups = w.in_features / kGroup;
   const int64_t runs = (groups + kUnpackedGroups - 1) / kUnpackedGroups;
-  const int64_t passes = (end - begin + kUnpackedRows - 1) / kUnpackedRows;
+  const int64_t passes = (rows + kUnpackedRows - 1) / kUnpackedRows;
+  const int64_t full_passes = rows - passes * (kUnpackedRows - 1);  // the others have a row less
   const uint8_t* packed = w.tiles + tile * tile_bytes(w.format, w.in_features);
+  std::fill(kept, kept + rows, Outputs{});
   for (int64_t run = 0; run < runs; ++run) {
     const int64_t group = run * groups / runs;
     unpacked.groups = (run + 1) * groups / runs - group;
@@ -192,21 +195,16 @@ void multiply_many(const Linear& call, const Activations& x, int64_t tile, int64
     // What is unpacked next comes closer while this is multiplied.
     const uint8_t* behind = packed + tile_bytes(w.format, (group + unpacked.groups) * kGroup);
     const int64_t to_fetch = tile_bytes(w.format, unpacked.groups * kGroup) / passes;
-    for (int64_t pass = 0, row = begin; pass < passes; ++pass) {
+    for (int64_t pass = 0, row = 0; pass < passes; ++pass) {
       for (int64_t at = 0; at < to_fetch; at += 64) prefetch(behind + pass * to_fetch + at);
-      const int64_t next = begin + (pass + 1) * (end - begin) / passes;
-      Outputs* sums = runs == 1 ? kept : kept + (row - begin);
-      if (run == 0) std::fill(sums, sums + (next - row), Outputs{});
-      switch (next - row) {
-        case 6: add_groups<6>(w, x, unpacked, group, row, sums); break;
-        case 5: add_groups<5>(w, x, unpacked, group, row, sums); break;
-        case 4: add_groups<4>(w, x, unpacked, group, row, sums); break;
-        default: add_groups<3>(w, x, unpacked, group, row, sums);
-      }
-      if (run == runs - 1) finish(call, tile, row, next - row, sums);
-      row = next;
+      if (pass < full_passes)
+        add_groups<kUnpackedRows>(w, x, unpacked, group, begin + row, kept + row);
+      else
+        add_groups<kUnpackedRows - 1>(w, x, unpacked, group, begin + row, kept + row);
+      row += pass < full_passes ? kUnpackedRows : kUnpackedRows - 1;
     }
   }
+  finish(call, tile, begin, rows, kept);
 }
 
 bool is_unpacked_first(const Weight& weight, int64_t rows) {
