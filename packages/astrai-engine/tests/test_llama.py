@@ -26,7 +26,7 @@ from astrai_engine.loading import safetensors
 from astrai_engine.loading.checkpoint import Checkpoint, reader
 from astrai_engine.models import LlamaModel, allocate
 from astrai_kernels import CpuBackend, native_unavailable_reason, ops
-from astrai_kernels.cpu.weights import pack_dense
+from astrai_kernels.cpu.pack import pack_dense
 
 CPU = torch.device("cpu")
 PROMPT, ANSWER = 21, 8  # tokens

@@ -10,8 +10,9 @@ import time
 import torch
 
 from astrai_kernels import ops, set_num_threads
+from astrai_kernels.cpu.pack import pack_blocks, pack_dense
 from astrai_kernels.cpu.quantize import quantize_blocks
-from astrai_kernels.cpu.weights import BlockFormat, PackedWeight, pack_blocks, pack_dense
+from astrai_kernels.cpu.weights import BlockFormat, PackedWeight
 
 SHAPES = {"qkv": (960, 576), "gate_up": (3072, 576), "down": (576, 1536)}
 ROWS = (1, 2, 4, 8, 16, 32, 128, 512)

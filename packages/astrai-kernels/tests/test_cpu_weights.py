@@ -6,8 +6,9 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from astrai_kernels import ShapeError, ops
+from astrai_kernels.cpu.pack import pack_blocks, pack_dense
 from astrai_kernels.cpu.quantize import quantize_blocks
-from astrai_kernels.cpu.weights import BlockFormat, PackedFormat, pack_blocks, pack_dense
+from astrai_kernels.cpu.weights import BlockFormat, PackedFormat
 
 pytestmark = pytest.mark.usefixtures("kernels")
 

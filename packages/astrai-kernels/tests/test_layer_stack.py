@@ -13,8 +13,9 @@ from astrai_kernels import (
     TorchNativeBackend,
     ops,
 )
+from astrai_kernels.cpu.pack import pack_blocks, pack_dense
 from astrai_kernels.cpu.quantize import quantize_blocks
-from astrai_kernels.cpu.weights import BlockFormat, pack_blocks, pack_dense
+from astrai_kernels.cpu.weights import BlockFormat
 from astrai_kernels.testing import make_rotary, make_step
 
 HIDDEN, INNER, HEADS, KV_HEADS, HEAD_DIM = 96, 160, 4, 2, 16

@@ -9,8 +9,9 @@ import torch
 
 from astrai_engine.loading.gguf import GGUFTensors
 from astrai_engine.models.weights import Projection
+from astrai_kernels.cpu.pack import pack_blocks
 from astrai_kernels.cpu.quantize import quantize_blocks
-from astrai_kernels.cpu.weights import GROUP_SIZE, BlockFormat, PackedWeight, pack_blocks
+from astrai_kernels.cpu.weights import GROUP_SIZE, BlockFormat, PackedWeight
 
 Precision = Literal["none", "file", "int8", "int4"]
 """Of weights: dense, the file's own where kernels read it, or rounded to so many bits."""

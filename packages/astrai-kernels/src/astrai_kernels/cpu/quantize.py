@@ -1,4 +1,4 @@
-"""Rounding dense weights to the blocks that `astrai_kernels.cpu.weights.pack_blocks` takes."""
+"""Rounding dense weights to the blocks that `astrai_kernels.cpu.pack.pack_blocks` takes."""
 
 import torch
 from torch import Tensor
