@@ -1,11 +1,14 @@
 """Which steps leave the logits unwritten, and that nothing else changes by it."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from astrai_engine.constraint import TokenMasks
 from astrai_engine.executor import GreedyModel, ModelExecutor
 from astrai_engine.loading import load_model, resolve_source
+from astrai_engine.parallel.leading_model import LeadingModel
 from astrai_engine.request import GenerationRequest
 from astrai_engine.sampling import Sampler
 from astrai_engine.scheduler import ScheduledSequence
@@ -47,6 +50,22 @@ class PlainModel:
         self.forward = model.forward
 
 
+class OneMask:
+    """Lets a sequence with a constraint have one token alone."""
+
+    def start(self, constraints):
+        if not any(constraints):
+            return None
+        forbidden = torch.zeros(len(constraints), VOCAB, dtype=torch.bool)
+        for row, constraint in enumerate(constraints):
+            forbidden[row] = constraint is not None
+            forbidden[row, constraint or 0] = False
+        return SimpleNamespace(result=lambda: forbidden)
+
+    def close(self):
+        pass
+
+
 @pytest.fixture
 def table():
     return torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(0))
@@ -56,10 +75,11 @@ def table():
 def executor_of():
     made = []
 
-    def make(model):
+    def make(model, masks=None):
         pool = PagePool(1, 1, 2, 4, 32, CPU, torch.float32, page_size=4, n_tokens=64)
         workspace = InferenceWorkspace(4, 64, 32, CPU)
-        executor = ModelExecutor(model, pool, workspace, Sampler(frozenset()), TokenMasks(VOCAB))
+        masks = masks or TokenMasks(VOCAB)
+        executor = ModelExecutor(model, pool, workspace, Sampler(frozenset()), masks)
         made.append(executor)
         return executor, pool
 
@@ -135,6 +155,55 @@ def test_a_scored_prompt_needs_its_logits(table, executor_of):
     run(*executor_of(model), [scored])
     assert model.calls == ["forward", "likeliest", "likeliest"]
     assert len(scored.prompt_logprobs) == 2
+
+
+def test_a_row_with_a_grammar_has_the_logits_written(table, executor_of):
+    model, masked = TableModel(table), sequence("b", **GREEDY)
+    executor, pool = executor_of(model, OneMask())
+    masked.constraint = 7
+    (outcome,) = run(executor, pool, [sequence("a", **GREEDY), masked], num_steps=1)
+    assert outcome[1].token_id == 7
+    masked.constraint = None
+    run(executor, pool, [masked], num_steps=1)
+    assert model.calls == ["forward", "likeliest"]
+
+
+@pytest.mark.parametrize("num_right", [0, 1, 3])
+def test_guesses_are_checked_without_logits(table, executor_of, num_right):
+    model = TableModel(table)
+    plain = run(*executor_of(PlainModel(model)), [sequence("a", **GREEDY)], num_steps=5)
+    text = [tokens[0].token_id for tokens in plain]
+    executor, pool = executor_of(model)
+    guessed = sequence("a", **GREEDY)
+    run(executor, pool, [guessed], num_steps=1)
+    draft = [*text[1 : 1 + num_right], (text[1 + num_right] + 1) % VOCAB]
+    assert pool.task_extend("a", len(guessed.token_ids) - 1 + len(draft))
+    model.calls.clear()
+    batch = [ScheduledSequence(guessed, 1, samples=True, draft=tuple(draft))]
+    (tokens,) = executor.execute(batch, Stopwatch())
+    assert [token.token_id for token in tokens] == text[1 : 2 + num_right]
+    assert model.calls == ["likeliest"]
+
+
+def test_a_chunk_that_draws_nothing_leaves_the_batch_greedy(table, executor_of):
+    model = TableModel(table)
+    executor, pool = executor_of(model)
+    first, second = sequence("a", **GREEDY), sequence("b", length=6, temperature=0.5)
+    run(executor, pool, [first], num_steps=1)
+    assert pool.task_extend("a", len(first.token_ids) - 1)
+    assert pool.task_alloc("b", second.token_ids)
+    batch = [ScheduledSequence(first, 1, samples=True), ScheduledSequence(second, 4, samples=False)]
+    ((token,),) = executor.execute(batch, Stopwatch())
+    assert token.token_id == int(table[first.token_ids[-1]].argmax())
+    assert model.calls == ["likeliest"] * 2
+    alone = [ScheduledSequence(second, 4, samples=False)]
+    assert executor.execute(alone, Stopwatch()) == []
+    assert model.calls[2:] == ["forward"]
+
+
+def test_ranks_run_together_give_logits(table):
+    """What the leading one alone ran would leave the others waiting."""
+    assert not isinstance(LeadingModel(TableModel(table), None, 4), GreedyModel)
 
 
 def test_tokens_of_the_first_steps_do_not_depend_on_those_before(table, executor_of):

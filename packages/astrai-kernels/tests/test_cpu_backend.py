@@ -95,7 +95,7 @@ def test_a_row_does_not_depend_on_those_beside_it(kernels, num_threads):
 
 
 @pytest.mark.parametrize("num_threads", [1, 4])
-@pytest.mark.parametrize("window", [None, 600])
+@pytest.mark.parametrize("window", [None, 100, 600])
 def test_a_prompt_does_not_depend_on_how_it_is_cut(kernels, num_threads, window):
     """Nor on the threads: with more of them more of its pieces are shared, keys included."""
     kernels.set_num_threads(1)

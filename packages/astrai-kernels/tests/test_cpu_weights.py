@@ -230,6 +230,29 @@ def test_extreme_activations():
         check(actual[row], expected[row])
 
 
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("kind", [*BLOCKS, PackedFormat.F32, PackedFormat.BF16])
+@pytest.mark.parametrize("num", [12, 60])
+@pytest.mark.parametrize("place", [0, 13, 37, 95])
+def test_nan_and_infinity_spoil_their_row_alone(kind, bits, num, place):
+    """A number that was lost has to show: a request with one fails, instead of telling nonsense."""
+    options = {"activation_bits": bits} if isinstance(kind, BlockFormat) else {}
+    weight, _, _ = make(kind, 48, 96, **options)
+    x = torch.randn(num, 96)
+    expected = weight.linear(x)
+    spoilt = x.clone()
+    for row, value in ((2, torch.nan), (5, torch.inf), (9, -torch.inf)):
+        spoilt[row, place] = value
+    actual = weight.linear(spoilt)
+    lost = torch.tensor([2, 5, 9])
+    if isinstance(kind, BlockFormat):
+        assert actual[lost].isnan().all()
+    assert not actual[lost].isfinite().any()
+    kept = torch.ones(num, dtype=torch.bool)
+    kept[lost] = False
+    assert torch.equal(actual[kept], expected[kept])
+
+
 def test_other_dtypes_and_strides():
     weight, values, _ = make(BlockFormat.Q8_0, 32, 64)
     wide = torch.randn(6, 128)
@@ -281,6 +304,8 @@ def test_misfits_are_refused():
         lambda: weight.norm_linear(x, torch.ones(63), EPS),
         lambda: weight.linear_residual(x, torch.zeros(2, 31)),
         lambda: weight.likeliest_output(torch.randn(2, 63), None, EPS),
+        lambda: weight.likeliest_output(x[0], None, EPS),
+        lambda: weight.likeliest_output(x.expand(3, 2, 64), None, EPS),
         lambda: weight.likeliest_output(x, torch.ones(63), EPS),
         lambda: paired.likeliest_output(x, None, EPS),
         lambda: paired.linear(x),

@@ -179,12 +179,12 @@ class ModelExecutor:
         masks = self._masks.start([sequence.constraint for sequence in step.sampling])
         stopwatch.lap("bind")
         rows = None if step.is_decode else self._rows(step.sampling_rows + step.scored_rows)
-        if step.is_decode and choice is None and self._graphs is not None:
-            logits = self._graphs.run(len(step.sampling))
-        elif self._greedy is not None and masks is None and self._wants_only_likeliest(step):
+        if self._greedy is not None and masks is None and self._wants_only_likeliest(step):
             found = self._greedy.likeliest(*inputs, self._backend(choice), logit_rows=rows)
             stopwatch.lap("forward")
             return self._sampler.take(*found)
+        if step.is_decode and choice is None and self._graphs is not None:
+            logits = self._graphs.run(len(step.sampling))
         else:
             logits = self._model.forward(*inputs, self._backend(choice), logit_rows=rows)
         stopwatch.lap("forward")
@@ -194,7 +194,11 @@ class ModelExecutor:
         return self._sampler.sample(logits[:num_sampling], step.sampling, forbidden)
 
     def _wants_only_likeliest(self, step: PackedStep) -> bool:
-        return not step.scored and self._sampler.wants_only_likeliest(step.sampling)
+        return (
+            self._graphs is None
+            and not step.scored
+            and self._sampler.wants_only_likeliest(step.sampling)
+        )
 
     def _rows(self, wanted: list[int]) -> Tensor:
         return torch.tensor(wanted, dtype=torch.long, device=self._workspace.device)

@@ -27,7 +27,7 @@ _SALT = ("warm-up",)
 def warm_up(executor: StepExecutor, pool: PagePool) -> None:
     """Run one prefill and one decode on an empty pool and leave it empty."""
     num_tokens = min(_NUM_TOKENS, pool.max_seq_len - 1)
-    sequence = _sequence(num_tokens)
+    sequence = _sequence(num_tokens, temperature=1.0)  # its logits are written, and drawn from
     pool.task_alloc(sequence.task_id, sequence.token_ids, salt=_SALT)
     executor.execute([ScheduledSequence(sequence, num_tokens, samples=True)], Stopwatch())
     sequence.num_computed = num_tokens
@@ -57,7 +57,7 @@ def measure_step_cost(executor: StepExecutor, pool: PagePool) -> StepCost:
     Each is run a few times, as far as that takes little time, and its fastest run counts: what
     else the machine does only adds to the others.
     """
-    sequence = _sequence(1)
+    sequence = _sequence(1, temperature=0.0)
     pool.task_alloc(sequence.task_id, sequence.token_ids, salt=_SALT)
     seconds = {n: inf for n in _MEASURED_TOKENS if n <= pool.max_seq_len}
     started = perf_counter()
@@ -74,11 +74,11 @@ def measure_step_cost(executor: StepExecutor, pool: PagePool) -> StepCost:
     return StepCost(seconds) if len(seconds) > 1 else FREE  # no room for guesses
 
 
-def _sequence(num_tokens: int) -> Sequence:
+def _sequence(num_tokens: int, *, temperature: float) -> Sequence:
     return Sequence(
         task_id="warm-up",
         request_id="warm-up",
-        request=GenerationRequest(prompt_token_ids=[0] * num_tokens, temperature=0.0),
+        request=GenerationRequest(prompt_token_ids=[0] * num_tokens, temperature=temperature),
         index=0,
         token_ids=[0] * num_tokens,
         num_prompt_tokens=num_tokens,

@@ -78,8 +78,10 @@ class Sampler:
         ]
 
     def wants_only_likeliest(self, sequences: Rows[Sequence]) -> bool:
-        """Whether `sample` would take each row's likeliest token and needs nothing else of it."""
-        plan = self._plan_for(sequences, self._plan.vocab)
+        """Whether `sample` would take each row's likeliest token as it is, grammars apart."""
+        if not sequences:
+            return False
+        plan = self._plan_for(sequences, self._plan.vocab)  # its size makes no greedy row another
         return plan.groups.keys() == {_greedy} and not plan.asked and not plan.changed
 
     @staticmethod

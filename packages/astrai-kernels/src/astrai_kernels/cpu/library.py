@@ -1,7 +1,7 @@
 """The compiled kernels as Python functions: signatures, and the structures they share with C.
 
-The functions take addresses and trust them; `astrai_kernels.cpu.weights` and
-`astrai_kernels.backends.cpu` check everything before they call.
+The functions take addresses and trust them; `astrai_kernels.cpu.weights`,
+`astrai_kernels.cpu.pack` and `astrai_kernels.backends.cpu` check everything before they call.
 """
 
 import ctypes

@@ -122,6 +122,8 @@ class PackedWeight(Weight):
         if x.dtype is not torch.float32:
             return super().likeliest_output(x, norm_weight, eps)
         self._refuse_paired()
+        if x.dim() != 2:
+            raise ShapeError(f"x must be [tokens, {self.in_features}], not {tuple(x.shape)}.")
         x, norm = self._inputs(x, norm_weight)
         best, columns = array("f", bytes(4 * len(x))), array("q", bytes(8 * len(x)))
         self._library.largest_outputs(

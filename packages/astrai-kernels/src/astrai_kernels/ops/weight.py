@@ -42,7 +42,7 @@ class Weight(ABC):
         self, x: Tensor, norm_weight: Tensor | None, eps: float
     ) -> tuple[list[float], list[int]]:
         """See `astrai_kernels.ops.likeliest_output`."""
-        return likeliest(self.norm_linear(x, norm_weight, eps))
+        return likeliest(self.norm_linear(x, norm_weight, eps).float())
 
     def linear_residual(self, x: Tensor, residual: Tensor) -> Tensor:
         """See `astrai_kernels.ops.linear_residual`."""

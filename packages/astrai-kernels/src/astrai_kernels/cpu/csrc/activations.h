@@ -41,15 +41,19 @@ ASTRAI_INLINE void normalize(const float* x, const float* scale, int64_t size, f
   for (int64_t i = size & ~7LL; i < size; ++i) out[i] = x[i] * factor * scale[i];
 }
 
-// Rounds a group of 32 to integers of at most `limit`, given four at a time to `keep(i, v)`.
+// Rounds a group of 32 to integers of at most `limit`, given eight at a time to `keep(i, v)`. With
+// NaN or infinity in it the scale is NaN, and so will be all that the group is multiplied with.
 template <class Keep>
 ASTRAI_INLINE GroupScale quantize_group(const float* x, float limit, Keep&& keep) {
-  f32x8 v[4], magnitude = splat(0.f);
+  f32x8 v[4];
+  i32x8 magnitude = {};  // bits of positive numbers are in their order, infinity and NaN last
   for (int i = 0; i < 4; ++i) {
     v[i] = load(x + kLanes * i);
-    magnitude = max(magnitude, abs(v[i]));
+    magnitude = max(magnitude, (i32x8)abs(v[i]));
   }
-  const float largest = max(magnitude);
+  const int32_t bits = max(magnitude);
+  float largest;
+  memcpy(&largest, &bits, sizeof largest);
   const f32x8 inverse = splat(largest > 0.f ? limit / largest : 0.f);
   i32x8 total = {};
   for (int i = 0; i < 4; ++i) {
@@ -57,7 +61,7 @@ ASTRAI_INLINE GroupScale quantize_group(const float* x, float limit, Keep&& keep
     total += rounded;
     keep(i, rounded);
   }
-  const float scale = largest / limit;
+  const float scale = largest < INFINITY ? largest / limit : NAN;
   return {scale, scale * (float)sum(total)};
 }
 

@@ -1,6 +1,7 @@
 // What follows a product: bias, activation or addition, and where the outputs go.
 #pragma once
 
+#include "leaders.h"
 #include "linear.h"
 #include "tiles.h"
 
@@ -37,7 +38,7 @@ ASTRAI_INLINE void finish_half(const Linear& call, int64_t column, int half, int
 }
 
 inline void finish_gated(const Linear& call, int64_t tile, int64_t row, int64_t rows,
-                  const Outputs* results) {
+                         const Outputs* results) {
   const Weight& w = call.weight;
   const int64_t width = w.out_features / 2, column = tile * kHalfTile, left = width - column;
   for (int64_t i = 0; i < rows; ++i) {
@@ -52,7 +53,8 @@ inline void finish_gated(const Linear& call, int64_t tile, int64_t row, int64_t 
 }
 
 // Has a tile's outputs of some rows meet those that lead.
-inline void compare(const Linear& call, int64_t tile, int64_t row, int64_t rows, const Outputs* results) {
+inline void compare(const Linear& call, int64_t tile, int64_t row, int64_t rows,
+                    const Outputs* results) {
   const Weight& w = call.weight;
   for (int half = 0; half < 2; ++half) {
     const int64_t column = tile * kTileRows + half * kHalfTile, left = w.out_features - column;
@@ -66,7 +68,8 @@ inline void compare(const Linear& call, int64_t tile, int64_t row, int64_t rows,
 }
 
 // What becomes of a tile's outputs of some rows.
-inline void finish(const Linear& call, int64_t tile, int64_t row, int64_t rows, const Outputs* results) {
+inline void finish(const Linear& call, int64_t tile, int64_t row, int64_t rows,
+                   const Outputs* results) {
   if (call.leaders != nullptr) return compare(call, tile, row, rows, results);
   if (call.epilogue == kSwiGLU || call.epilogue == kGeGLU)
     return finish_gated(call, tile, row, rows, results);

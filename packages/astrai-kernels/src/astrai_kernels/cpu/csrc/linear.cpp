@@ -5,6 +5,7 @@
 
 #include "export.h"
 #include "finish.h"
+#include "leaders.h"
 #include "linear.h"
 #include "pool.h"
 #include "tiles.h"
@@ -178,7 +179,9 @@ struct Pieces {
   int64_t count() const { return num_blocks * num_runs; }
 };
 
-Activations prepare(const Linear& call, Pool& pool, Scratch& scratch) {
+Scratch scratch;  // of whoever holds the pool
+
+Activations prepare(const Linear& call, Pool& pool) {
   Activations x = scratch.reserve(call);
   if (!is_quantized(call.weight) && call.norm == nullptr) {
     x.dense = call.x;
@@ -201,14 +204,12 @@ void multiply_piece(const Linear& call, const Activations& x, const Pieces& piec
     multiply_tile(call, x, tile, first, end);
 }
 
-Scratch scratch;  // of whoever holds the pool
-
 }  // namespace
 
 void apply(const Linear& call) {
   Pool& pool = Pool::get();
   const auto held = pool.lock();
-  const Activations x = prepare(call, pool, scratch);
+  const Activations x = prepare(call, pool);
   const Pieces pieces(call, pool.num_threads());
   pool.each(pieces.count(), [&](int64_t piece) { multiply_piece(call, x, pieces, piece); });
 }
@@ -217,7 +218,7 @@ void find_largest_outputs(const Linear& call, float* values, int64_t* columns) {
   static std::vector<Leaders> leaders;  // [runs, rows]
   Pool& pool = Pool::get();
   const auto held = pool.lock();
-  const Activations x = prepare(call, pool, scratch);
+  const Activations x = prepare(call, pool);
   const Pieces pieces(call, pool.num_threads());
   grow(leaders, pieces.num_runs * call.rows);
   pool.each(pieces.count(), [&](int64_t piece) {
@@ -264,9 +265,9 @@ ASTRAI_EXPORT void astrai_linear(const astrai::Weight* weight, const float* x, i
 }
 
 // values, columns [rows]: the largest of weight * norm(x) in each row, as astrai_largest gives it.
-ASTRAI_EXPORT void astrai_largest_outputs(const astrai::Weight* weight, const float* x, int64_t rows,
-                                        const float* norm, float eps, float* values,
-                                        int64_t* columns) {
+ASTRAI_EXPORT void astrai_largest_outputs(const astrai::Weight* weight, const float* x,
+                                          int64_t rows, const float* norm, float eps,
+                                          float* values, int64_t* columns) {
   const astrai::Linear call = {*weight, x, rows, norm, eps, nullptr, astrai::kStore};
   if (rows > 0) astrai::find_largest_outputs(call, values, columns);
 }

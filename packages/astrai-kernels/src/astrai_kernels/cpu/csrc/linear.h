@@ -3,12 +3,13 @@
 
 #include <cstdint>
 
-#include "leaders.h"
 #include "weights.h"
 
 namespace astrai {
 
 enum Epilogue : int32_t { kStore = 0, kAdd = 1, kSwiGLU = 2, kGeGLU = 3 };
+
+struct Leaders;
 
 // out = epilogue(weight * norm(x))
 struct Linear {
@@ -19,7 +20,8 @@ struct Linear {
   float eps;
   float* out;  // [rows, out_features], half of them for a gate
   Epilogue epilogue;
-  Leaders* leaders = nullptr;  // [rows], which outputs meet instead of being stored; or null
+  // [rows], which outputs meet in the place of `epilogue` and `out`; or null.
+  Leaders* leaders = nullptr;
 };
 
 void apply(const Linear& call);

@@ -5,6 +5,7 @@
 // an AVX2 intrinsic where the compiler targets AVX2, and plain code elsewhere.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -109,6 +110,21 @@ ASTRAI_INLINE float max(f32x8 v) {
 #endif
 }
 
+ASTRAI_INLINE i32x8 max(i32x8 a, i32x8 b) { return a > b ? a : b; }
+
+ASTRAI_INLINE int32_t max(i32x8 v) {
+#if ASTRAI_AVX2
+  __m128i four = _mm_max_epi32(_mm256_castsi256_si128((__m256i)v),
+                               _mm256_extracti128_si256((__m256i)v, 1));
+  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+#else
+  int32_t best = v[0];
+  for (int i = 1; i < kLanes; ++i) best = std::max(best, v[i]);
+  return best;
+#endif
+}
+
 // e^x to about 2 ulp, for x in [-87, 88]; beyond, the bounds' values.
 ASTRAI_INLINE f32x8 exp(f32x8 x) {
   const f32x8 low = splat(-87.3f), high = splat(88.3f), rounder = splat(12582912.f);
@@ -175,7 +191,7 @@ ASTRAI_INLINE i32x8 round_to_int(f32x8 v) {
 #endif
 }
 
-// The lanes of two vectors, all of them within 16 bits.
+// The lanes of two vectors; what is beyond 16 bits becomes their nearest bound.
 ASTRAI_INLINE i16x16 narrow(i32x8 a, i32x8 b) {
 #if ASTRAI_AVX2
   const __m256i packed = _mm256_packs_epi32((__m256i)a, (__m256i)b);  // half by half
@@ -183,8 +199,8 @@ ASTRAI_INLINE i16x16 narrow(i32x8 a, i32x8 b) {
 #else
   i16x16 v;
   for (int i = 0; i < kLanes; ++i) {
-    v[i] = (int16_t)a[i];
-    v[kLanes + i] = (int16_t)b[i];
+    v[i] = (int16_t)std::clamp(a[i], -32768, 32767);
+    v[kLanes + i] = (int16_t)std::clamp(b[i], -32768, 32767);
   }
   return v;
 #endif
@@ -296,8 +312,8 @@ ASTRAI_INLINE void store(bf16* p, f32x8 v) {
 }
 
 // The address, without what it was computed from. A thread's own variable is otherwise looked up at
-// each use; and compilers compute an address of its own for every load around one, far ahead, and
-// run out of registers just so.
+// each use, and each of many loads beside each other gets an address of its own, computed so far
+// ahead that compilers run out of registers.
 template <class T>
 ASTRAI_INLINE T* settled(T* address) {
   asm("" : "+r"(address));
