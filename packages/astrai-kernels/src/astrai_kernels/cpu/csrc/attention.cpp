@@ -47,7 +47,9 @@ struct Work {
   void add_parts(const Attention& call, Item item, const Splits& keys);
 };
 
-int64_t num_blocks(int64_t queries) { return (queries + kBlockQueries - 1) / kBlockQueries; }
+int64_t num_blocks(int64_t queries) {
+  return (queries + block_queries(queries) - 1) / block_queries(queries);
+}
 
 // Whether the prompts of a call are too few to keep all threads busy.
 bool has_few_blocks(const Attention& call, int num_threads) {
@@ -76,9 +78,10 @@ void Work::plan(const Attention& call, int num_threads) {
 
 void Work::add_prefill(const Attention& call, int64_t row, int64_t begin, int64_t end,
                        bool is_shared) {
+  const int64_t size = block_queries(end - begin);
   for (int64_t block = num_blocks(end - begin) - 1; block >= 0; --block) {
-    const int64_t first = begin + block * kBlockQueries;
-    const int64_t last = std::min(end, first + kBlockQueries);
+    const int64_t first = begin + block * size;
+    const int64_t last = std::min(end, first + size);
     Splits keys = {0, call.lengths[row] - (end - last)};
     if (call.window > 0)
       keys.first = std::max<int64_t>(0, keys.end - (last - first) + 1 - call.window);

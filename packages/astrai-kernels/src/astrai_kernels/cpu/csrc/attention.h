@@ -48,8 +48,9 @@ void attend(const Attention& call);
 constexpr int kBlockKeys = 64;
 constexpr int kSplitKeys = 256;
 
-// Query tokens of one piece of prefill work.
-constexpr int kBlockQueries = 32;
+// Query tokens of one piece of prefill work: keys are brought together once for all of them, and a
+// short prompt has to be cut into pieces for all threads.
+constexpr int64_t block_queries(int64_t queries) { return queries < 256 ? 32 : 64; }
 
 // What every item of a call shares, in memory that is reused.
 struct AttentionScratch {
