@@ -206,8 +206,7 @@ def test_ranks_run_together_give_logits(table):
     assert not isinstance(LeadingModel(TableModel(table), None, 4), GreedyModel)
 
 
-def test_tokens_of_the_first_steps_do_not_depend_on_those_before(table, executor_of):
-    """Batches that want logits and such that don't, one after the other."""
+def test_steps_with_logits_and_without_take_turns(table, executor_of):
     model = TableModel(table)
     executor, pool = executor_of(model)
     drawn = sequence("a", temperature=0.7, top_k=4)

@@ -1,4 +1,5 @@
-// What follows a product: bias, activation or addition, and where the outputs go.
+// What follows a product: bias, activation or addition, and where outputs go: to memory, or only
+// to be compared.
 #pragma once
 
 #include "leaders.h"
@@ -26,15 +27,20 @@ ASTRAI_INLINE void finish_half(const Linear& call, int64_t column, int half, int
   const Weight& w = call.weight;
   const int64_t left = w.out_features - column;
   if (left <= 0) return;
-  const bool adds = call.epilogue == kAdd;
   const f32x8 bias = w.bias ? load_some(w.bias + column, left) : splat(0.f);
-  float* to = call.out + row * w.out_features + column;
-  for (int64_t i = 0; i < rows; ++i, to += w.out_features) {
-    f32x8 value = results[i].half[half];
-    if (w.bias) value += bias;
-    if (adds) value += load_some(to, left);
-    store_some(to, value, left);
-  }
+  const auto each = [&](auto&& keep) {
+    for (int64_t i = 0; i < rows; ++i) {
+      const f32x8 value = results[i].half[half];
+      keep(row + i, w.bias ? value + bias : value);
+    }
+  };
+  if (call.leaders != nullptr)
+    return each([&](int64_t at, f32x8 value) { call.leaders[at].meet(value, column, left); });
+  const bool adds = call.epilogue == kAdd;
+  each([&](int64_t at, f32x8 value) {
+    float* to = call.out + at * w.out_features + column;
+    store_some(to, adds ? value + load_some(to, left) : value, left);
+  });
 }
 
 inline void finish_gated(const Linear& call, int64_t tile, int64_t row, int64_t rows,
@@ -52,25 +58,9 @@ inline void finish_gated(const Linear& call, int64_t tile, int64_t row, int64_t 
   }
 }
 
-// Has a tile's outputs of some rows meet those that lead.
-inline void compare(const Linear& call, int64_t tile, int64_t row, int64_t rows,
-                    const Outputs* results) {
-  const Weight& w = call.weight;
-  for (int half = 0; half < 2; ++half) {
-    const int64_t column = tile * kTileRows + half * kHalfTile, left = w.out_features - column;
-    if (left <= 0) return;
-    const f32x8 bias = w.bias ? load_some(w.bias + column, left) : splat(0.f);
-    for (int64_t i = 0; i < rows; ++i) {
-      const f32x8 value = results[i].half[half];
-      call.leaders[row + i].meet(w.bias ? value + bias : value, column, left);
-    }
-  }
-}
-
 // What becomes of a tile's outputs of some rows.
 inline void finish(const Linear& call, int64_t tile, int64_t row, int64_t rows,
                    const Outputs* results) {
-  if (call.leaders != nullptr) return compare(call, tile, row, rows, results);
   if (call.epilogue == kSwiGLU || call.epilogue == kGeGLU)
     return finish_gated(call, tile, row, rows, results);
   finish_half(call, tile * kTileRows, 0, row, rows, results);

@@ -85,17 +85,24 @@ ASTRAI_INLINE float sum(f32x8 v) {
 #endif
 }
 
-ASTRAI_INLINE int32_t sum(i32x8 v) {
+// All lanes brought together by an operation whose order does not matter.
+template <class Join>
+ASTRAI_INLINE int32_t fold(i32x8 v, Join&& join) {
 #if ASTRAI_AVX2
-  __m128i four = _mm_add_epi32(_mm256_castsi256_si128((__m256i)v),
-                               _mm256_extracti128_si256((__m256i)v, 1));
-  four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-  return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+  typedef int32_t i32x4 __attribute__((vector_size(16)));
+  i32x4 four = join((i32x4)_mm256_castsi256_si128((__m256i)v),
+                    (i32x4)_mm256_extracti128_si256((__m256i)v, 1));
+  four = join(four, (i32x4)_mm_shuffle_epi32((__m128i)four, 0x4e));
+  return join(four, (i32x4)_mm_shuffle_epi32((__m128i)four, 0xb1))[0];
 #else
-  int32_t total = 0;
-  for (int i = 0; i < kLanes; ++i) total += v[i];
-  return total;
+  int32_t joined = v[0];
+  for (int i = 1; i < kLanes; ++i) joined = join(joined, v[i]);
+  return joined;
 #endif
+}
+
+ASTRAI_INLINE int32_t sum(i32x8 v) {
+  return fold(v, [](auto a, auto b) { return a + b; });
 }
 
 ASTRAI_INLINE float max(f32x8 v) {
@@ -113,16 +120,7 @@ ASTRAI_INLINE float max(f32x8 v) {
 ASTRAI_INLINE i32x8 max(i32x8 a, i32x8 b) { return a > b ? a : b; }
 
 ASTRAI_INLINE int32_t max(i32x8 v) {
-#if ASTRAI_AVX2
-  __m128i four = _mm_max_epi32(_mm256_castsi256_si128((__m256i)v),
-                               _mm256_extracti128_si256((__m256i)v, 1));
-  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-  return _mm_cvtsi128_si32(_mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
-#else
-  int32_t best = v[0];
-  for (int i = 1; i < kLanes; ++i) best = std::max(best, v[i]);
-  return best;
-#endif
+  return fold(v, [](auto a, auto b) { return a > b ? a : b; });
 }
 
 // e^x to about 2 ulp, for x in [-87, 88]; beyond, the bounds' values.
